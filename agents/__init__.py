@@ -1,0 +1,1 @@
+OWNER = "streaming-hub"
