@@ -1,0 +1,71 @@
+"""The closed list of log events. The name is the stable part of a log line; people and alerts search for it."""
+
+from __future__ import annotations
+
+from enum import StrEnum, unique
+
+
+@unique
+class Event(StrEnum):
+    # start and stop
+    STARTING = "starting"
+    SETTING = "setting"
+    SETTING_WARNING = "setting_warning"
+    ADMIN_KEY_MADE = "admin_key_made"
+    READY = "ready"
+    NOT_READY = "not_ready"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+    START_FAILED = "start_failed"
+    # kafka
+    BROKER_UNREACHABLE = "broker_unreachable"
+    BROKER_BACK = "broker_back"
+    TOPIC_CREATED = "topic_created"
+    TOPIC_REFUSED = "topic_refused"
+    TOPICS_CHANGED = "topics_changed"
+    NO_TOPIC_MATCHES = "no_topic_matches"
+    SOURCE_STARTED = "source_started"
+    SOURCE_FAILED = "source_failed"
+    SOURCE_STOPPED = "source_stopped"
+    PARTITIONS_ASSIGNED = "partitions_assigned"
+    PARTITIONS_REVOKED = "partitions_revoked"
+    PARTITION_PAUSED = "partition_paused"
+    PARTITION_RESUMED = "partition_resumed"
+    PARTITION_STALLED = "partition_stalled"
+    PARTITION_MOVING = "partition_moving"
+    BATCH_FAILED = "batch_failed"
+    BATCH_REFUSED = "batch_refused"
+    COMMIT_FAILED = "commit_failed"
+    OFFSETS_LOWERED = "offsets_lowered"
+    PRODUCE_FAILED = "produce_failed"
+    PRODUCER_REPLACED = "producer_replaced"
+    LEASE_LOST = "lease_lost"
+    LEASE_WON = "lease_won"
+    FENCED = "fenced"
+    # shards and tables
+    SHARD_OPENING = "shard_opening"
+    SHARD_OPEN = "shard_open"
+    SHARD_PROGRESS = "shard_progress"
+    SHARD_CLOSED = "shard_closed"
+    SHARD_SET_ASIDE = "shard_set_aside"
+    SHARD_FAILED = "shard_failed"
+    TABLE_CAUGHT_UP = "table_caught_up"
+    EPOCH_RAISED = "epoch_raised"
+    DISK_FULL = "disk_full"
+    # the journey
+    QUARANTINED = "quarantined"
+    COLLISION = "collision"
+    SECRET_UNAVAILABLE = "secret_unavailable"
+    OUTCOME_UNRECORDED = "outcome_unrecorded"
+    RECLAIMED = "reclaimed"
+    DEAD_LETTERED = "dead_lettered"
+    AGENT_FAILED = "agent_failed"
+    # http
+    REQUEST_FAILED = "request_failed"
+    FORWARD_FAILED = "forward_failed"
+    SUBSCRIPTION_CREATED = "subscription_created"
+    SUBSCRIPTION_VERIFIED = "subscription_verified"
+    SUBSCRIPTION_NOT_VERIFIED = "subscription_not_verified"
+    SUBSCRIPTION_DELETED = "subscription_deleted"
+    KEY_CREATED = "key_created"
+    KEY_DELETED = "key_deleted"
