@@ -1,0 +1,163 @@
+"""The dispatch shard's job table: what is waiting, in which version, and which source records stand for it.
+
+Kafka is the truth; these rows are the working copy (docs/protocol.md, "Dispatch shard"). Nothing here decides: the table
+keeps what it is told, in batches that carry the consumed offset with them.
+
+    jobs      delivery_id                        -> job fields, due, sources
+    payloads  delivery_id                        -> carried headers, payload bytes (read only at claim)
+    due       destination digest, due, delivery  -> (empty): the order inside a destination
+    claims    delivery_id                        -> attempt, reclaims, deadline
+    done_0/1  delivery_id                        -> highest finished attempt (two generations)
+"""
+
+from __future__ import annotations
+
+import marshal
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import blake2b
+from typing import NamedTuple
+
+from hub_app.domain.delivery import Job
+from hub_app.domain.ids import SEP
+from tables.shard import ShardBatch, ShardStore
+
+FAMILIES = ("jobs", "payloads", "due", "claims", "done_0", "done_1")
+FINISHED_ALL = 255
+"""Stored for an outcome that finishes every version (delivered, dead)."""
+
+# marshal's version 4 has been stable since Python 3.4 and costs a quarter of struct plus joins; a store is a rebuildable
+# working copy, and its schema version (tables/shard.py) is raised whenever this layout changes.
+_FORMAT = 4
+
+Source = tuple[str, int]
+"""A record that stands for a job: (topic, offset), in this shard's partition."""
+
+
+class Row:
+    """One job in memory: the head of a destination, or in the hands of a worker. `due_ms` may lie later than the
+    record's own not-before time (a deferral moves only the row)."""
+
+    __slots__ = ("due_ms", "job", "shard", "sources", "stale", "state")
+
+    def __init__(self, job: Job, due_ms: int, sources: tuple[Source, ...], shard: int) -> None:
+        self.job, self.due_ms, self.sources, self.shard = job, due_ms, sources, shard
+        self.state = WAITING
+        self.stale = False
+
+
+WAITING, CLAIMED = 0, 1
+
+
+class Claim(NamedTuple):
+    attempt: int
+    reclaims: int
+    deadline_ms: int
+
+
+def destination_digest(tenant: str, destination: str) -> bytes:
+    return blake2b(f"{tenant}{SEP}{destination}".encode(), digest_size=16).digest()
+
+
+def due_key(digest: bytes, due_ms: int, delivery_id: bytes) -> bytes:
+    return digest + due_ms.to_bytes(8, "big") + delivery_id
+
+
+class JobTable:
+    """Rows of one dispatch shard. Callers batch: `store.batch()`, then the methods that take it, then `store.write()`."""
+
+    def __init__(self, store: ShardStore, shard: int) -> None:
+        self.store, self.shard = store, shard
+        self._digests: dict[tuple[str, str], bytes] = {}
+        self._done_now, self._done_before = "done_0", "done_1"
+
+    # -- rows ----------------------------------------------------------------------------------------------------------
+    def rows(self, ids: Sequence[bytes]) -> list[Row | None]:
+        return [value and self._row(key, value) for key, value in zip(ids, self.store.multi_get("jobs", ids), strict=True)]
+
+    def all_rows(self) -> Iterator[Row]:
+        """Every row, unordered. Consume it within one step of the event loop, or in slices (`rows_after`)."""
+        return (self._row(key, value) for key, value in self.store.scan("jobs", b"", b"\xff" * 17))
+
+    def rows_after(self, after: bytes, limit: int) -> list[Row]:
+        return [self._row(k, v) for k, v in self.store.scan("jobs", after + b"\0", b"\xff" * 17, limit)]
+
+    def put(self, batch: ShardBatch, row: Row, payload: bytes | None) -> None:
+        """Writes the row; `payload` (from `pack_payload`) only where it is new: versions of a job share its bytes."""
+        job = row.job
+        batch.put("jobs", job.delivery_id, marshal.dumps((tuple(job)[1:], row.due_ms, row.sources), _FORMAT))
+        batch.put("due", due_key(self.digest(job.tenant, job.destination), row.due_ms, job.delivery_id), b"")
+        if payload is not None:
+            batch.put("payloads", job.delivery_id, payload)
+
+    def take_from_due(self, batch: ShardBatch, row: Row) -> None:
+        """Removes the row's place in the order; to be followed by `put` (another due time) or `drop`."""
+        batch.delete("due", due_key(self.digest(row.job.tenant, row.job.destination), row.due_ms, row.job.delivery_id))
+
+    def drop(self, batch: ShardBatch, row: Row) -> None:
+        key = row.job.delivery_id
+        self.take_from_due(batch, row)
+        batch.delete("jobs", key)
+        batch.delete("payloads", key)
+        batch.delete("claims", key)
+
+    def earliest(self, tenant: str, destination: str, limit: int) -> list[Row]:
+        """The first `limit` rows of a destination by due time."""
+        digest = self.digest(tenant, destination)
+        ids = [key[24:] for key, _ in self.store.scan("due", digest, digest + b"\xff" * 25, limit)]
+        return [row for row in self.rows(ids) if row]
+
+    # -- payloads ------------------------------------------------------------------------------------------------------
+    def payload(self, delivery_id: bytes) -> tuple[tuple[tuple[str, bytes], ...], bytes]:
+        """(carried headers, payload bytes) of a job; KeyError when the table has none."""
+        (value,) = self.store.multi_get("payloads", (delivery_id,))
+        if value is None:
+            raise KeyError(delivery_id.hex())
+        loaded: tuple[tuple[tuple[str, bytes], ...], bytes] = marshal.loads(value)
+        return loaded
+
+    # -- claims --------------------------------------------------------------------------------------------------------
+    def claim(self, batch: ShardBatch, row: Row, deadline_ms: int) -> None:
+        batch.put("claims", row.job.delivery_id, marshal.dumps((row.job.attempt, row.job.reclaims, deadline_ms), _FORMAT))
+
+    def note_claim(self, batch: ShardBatch, delivery_id: bytes, claim: Claim) -> None:
+        """A claim that another owner wrote to the attempts log."""
+        batch.put("claims", delivery_id, marshal.dumps(tuple(claim), _FORMAT))
+
+    def release(self, batch: ShardBatch, delivery_id: bytes) -> None:
+        batch.delete("claims", delivery_id)
+
+    def claims(self) -> dict[bytes, Claim]:
+        return {key: Claim(*marshal.loads(value)) for key, value in self.store.scan("claims", b"", b"\xff" * 17)}
+
+    # -- outcomes already known ----------------------------------------------------------------------------------------
+    def finished(self, ids: Sequence[bytes]) -> list[int]:
+        """The highest finished attempt per id, 0 where none is known."""
+        now, before = self.store.multi_get(self._done_now, ids), self.store.multi_get(self._done_before, ids)
+        return [max(a[0] if a else 0, b[0] if b else 0) for a, b in zip(now, before, strict=True)]
+
+    def mark_finished(self, batch: ShardBatch, delivery_id: bytes, attempt: int) -> None:
+        batch.put(self._done_now, delivery_id, bytes((min(attempt, FINISHED_ALL),)))
+
+    def turn_generation(self) -> None:
+        """Forgets the older half of the known outcomes (a later repeat is then attempted again: never a loss)."""
+        self._done_now, self._done_before = self._done_before, self._done_now
+        batch = self.store.batch()
+        batch.delete_range(self._done_now, b"", b"\xff" * 17)
+        self.store.write(batch)
+
+    # -- helpers -------------------------------------------------------------------------------------------------------
+    def digest(self, tenant: str, destination: str) -> bytes:
+        found = self._digests.get((tenant, destination))
+        if found is None:
+            if len(self._digests) >= 10_000:
+                self._digests.clear()
+            found = self._digests[tenant, destination] = destination_digest(tenant, destination)
+        return found
+
+    def _row(self, key: bytes, value: bytes) -> Row:
+        fields, due_ms, sources = marshal.loads(value)
+        return Row(Job(key, *fields), due_ms, sources, self.shard)
+
+
+def pack_payload(headers: Iterable[tuple[str, bytes]], value: bytes) -> bytes:
+    return marshal.dumps((tuple(headers), value), _FORMAT)

@@ -1,0 +1,94 @@
+"""One memory budget for every shard of a process: a block cache and a write-buffer manager that all stores share.
+
+With two planes of twelve shards and about eight column families each, per-store defaults (64 MiB of write buffer a family)
+would be tens of gigabytes. Here the sum is bounded, whatever the number of stores.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from rocksdict import BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, Options, WriteBufferManager
+
+BLOCK_CACHE_BYTES = 40 << 20
+WRITE_BUFFER_BYTES = 24 << 20  # charged to the block cache: the two together stay below BLOCK_CACHE_BYTES
+_WAL_BYTES_MAX = 32 << 20
+_FILES_OPEN_MAX = 64
+_LOG_FILE_BYTES_MAX = 1 << 20
+
+
+class Family(NamedTuple):
+    """A column family and how it is used.
+
+    `lookups`: point reads of keys that are mostly absent (bloom filters in files and in memory).
+    `buffer_bytes`: how much of it is gathered in memory before it is written as a file.
+    """
+
+    name: str
+    lookups: bool = False
+    buffer_bytes: int = 4 << 20
+
+
+class Memory:
+    """The shared budget. Make one per process and give it to every `ShardStore.open`."""
+
+    __slots__ = ("_cache", "_manager")
+
+    def __init__(
+        self, *, block_cache_bytes: int = BLOCK_CACHE_BYTES, write_buffer_bytes: int = WRITE_BUFFER_BYTES
+    ) -> None:
+        self._cache = Cache(block_cache_bytes)
+        # allow_stall would block the event loop until a flush ends; without it the bound is soft for a moment.
+        self._manager = WriteBufferManager.new_write_buffer_manager_with_cache(write_buffer_bytes, False, self._cache)
+
+    def used_bytes(self) -> int:
+        """Bytes of the cache in use, write buffers included."""
+        return int(self._cache.get_usage())
+
+    def options(self, family: Family | None = None) -> Options:
+        """Options of a database (`None`) or of one family in it, within this budget."""
+        family = family or Family("default", buffer_bytes=64 << 10)
+        made = Options(raw_mode=True)
+        made.create_if_missing(True)
+        made.create_missing_column_families(True)
+        made.set_write_buffer_manager(self._manager)
+        made.set_block_based_table_factory(self._blocks(family))
+        made.set_compression_type(DBCompressionType.lz4())
+        made.set_write_buffer_size(family.buffer_bytes)
+        made.set_max_write_buffer_number(3)
+        made.set_target_file_size_base(max(family.buffer_bytes, 4 << 20))
+        # Slow-down and stop triggers far away: a stalled write would hold the event loop, and the logs in Kafka, not
+        # this table, are what bounds a backlog.
+        made.set_level_zero_file_num_compaction_trigger(4)
+        made.set_level_zero_slowdown_writes_trigger(40)
+        made.set_level_zero_stop_writes_trigger(80)
+        if family.lookups:
+            made.set_memtable_whole_key_filtering(True)
+            made.set_memtable_prefix_bloom_ratio(0.02)
+        self._database_wide(made)
+        return made
+
+    def _blocks(self, family: Family) -> BlockBasedOptions:
+        blocks = BlockBasedOptions()
+        blocks.set_block_cache(self._cache)
+        blocks.set_format_version(5)
+        # Index and filter blocks count against the cache, else they grow with the data outside of any budget.
+        blocks.set_cache_index_and_filter_blocks(True)
+        blocks.set_pin_l0_filter_and_index_blocks_in_cache(True)
+        if family.lookups:
+            blocks.set_bloom_filter(10, False)
+        return blocks
+
+    @staticmethod
+    def _database_wide(made: Options) -> None:
+        made.set_max_background_jobs(2)
+        made.set_max_open_files(_FILES_OPEN_MAX)
+        made.set_max_total_wal_size(_WAL_BYTES_MAX)
+        # A torn tail after a kill is normal and ends the replay there: rows and offsets of one batch stand or fall
+        # together, so an earlier point in time is a correct (older) store.
+        made.set_wal_recovery_mode(DBRecoveryMode.point_in_time())
+        made.set_paranoid_checks(True)
+        made.set_keep_log_file_num(2)
+        made.set_max_log_file_size(_LOG_FILE_BYTES_MAX)
+        made.set_stats_dump_period_sec(0)
+        made.set_stats_persist_period_sec(0)
