@@ -1,1 +1,1 @@
-"""See ARCHITECTURE.md for what this room holds."""
+"""The no-loss plane: sources, producer, shard assignor, low-water marks, provisioning. Knows nothing of webhooks."""
