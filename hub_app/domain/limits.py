@@ -1,0 +1,83 @@
+"""Every bound of the hub, in one place, with the relations between them asserted at the end.
+
+A bound is what keeps one record, one sink or one tenant from costing the others. What an operator may change is a
+setting; what is written here is not. Units stand last in a name.
+"""
+
+from __future__ import annotations
+
+KIB = 1024
+MIB = 1024 * KIB
+SECOND_MS = 1_000
+MINUTE_MS = 60 * SECOND_MS
+HOUR_MS = 60 * MINUTE_MS
+DAY_MS = 24 * HOUR_MS
+
+# -- attributes of an event: contract/wire, "Record" -------------------------------------------------------------------
+CE_ID_BYTES_MAX = 256
+SOURCE_BYTES_MAX = 223
+TENANT_BYTES_MAX = 256
+SUBJECT_BYTES_MAX = 1_024
+RESOURCE_TYPE_BYTES_MAX = 128
+EVENT_TYPE_BYTES_MAX = 128
+SCHEMA_VERSION_BYTES_MAX = 64
+CONTENT_TYPE_BYTES_MAX = 256
+DATA_SCHEMA_BYTES_MAX = 2_048
+TIME_BYTES_MAX = 64
+"""Longest RFC 3339 text looked at; with nine digits of fraction and an offset it is 35."""
+
+# -- records: design/topics --------------------------------------------------------------------------------------------
+PAYLOAD_BYTES_MAX = 1 * MIB
+HEADERS_BYTES_MAX = 256 * KIB
+"""Names and values of a fact's headers together; a record with more is quarantined."""
+HEADERS_COUNT_MAX = 8_192
+"""Each header costs Kafka at least two bytes and Python an object or two; more are quarantined."""
+MESSAGE_BYTES_MAX = 5 * MIB // 2
+"""`max.message.bytes` of every internal topic."""
+RECORD_BYTES_MAX = MESSAGE_BYTES_MAX - 64 * KIB
+"""The largest record the hub writes, by `wire.record.record_bytes`: leaves room for the batch and its own overhead."""
+HUB_HEADERS_BYTES_MAX = 64 * KIB
+"""What the hub's own headers add to a record at most: two addresses, an error, a handful of short texts."""
+ERROR_BYTES_MAX = 1 * KIB
+"""Errors and answers kept as text are cut here."""
+ANSWER_START_BYTES_MAX = 1 * KIB
+"""How much of a sink's answer goes to the attempts log."""
+CLAIMS_PER_RECORD_MAX = 4_096
+"""Claims listed by one record of the attempts log; a tick with more writes several."""
+DETAIL_BYTES_MAX = 512
+"""What a quarantined record says about why."""
+
+# -- topics ------------------------------------------------------------------------------------------------------------
+TOPIC_NAME_BYTES_MAX = 249
+"""Kafka's own rule."""
+SEGMENT_MS = 6 * HOUR_MS
+TOMBSTONE_MS = 14 * DAY_MS
+"""How long a deletion stays visible in a compacted topic: longer than any worker may be away."""
+
+# -- a job's life: design/delivery, "Back-off curve" and "Auto-disable" ------------------------------------------------
+SUSPENDED_MS_MAX = 96 * HOUR_MS
+"""After its subscription became inactive, or after it was first deferred, a job is given up at this age."""
+OUTAGE_MS_MAX = 7 * DAY_MS
+"""The whole fleet may be down for this long without a loss."""
+
+# -- caches of the hot path: one entry per distinct value seen, emptied when full ---------------------------------------
+VERDICT_SHAPES_MAX = 1_024
+VERDICT_CONTEXTS_MAX = 4_096
+VERDICT_CONTEXT_BYTES_MAX = 1 * KIB
+"""Contexts with more bytes than this are judged anew each time, so that the cache stays small."""
+TEXTS_MAX = 8_192
+"""Small texts kept decoded or encoded: tenants, sources, subscriptions."""
+TEXT_BYTES_CACHED_MAX = 512
+PARTITIONS_MAX = 16_384
+"""Keys whose partition is remembered."""
+SECONDS_MAX = 512
+"""Seconds whose RFC 3339 text is remembered."""
+
+# -- relations ---------------------------------------------------------------------------------------------------------
+assert SOURCE_BYTES_MAX + len("lerian.streaming.") + len(".dlq") <= TOPIC_NAME_BYTES_MAX
+assert PAYLOAD_BYTES_MAX + HEADERS_BYTES_MAX + HUB_HEADERS_BYTES_MAX <= RECORD_BYTES_MAX < MESSAGE_BYTES_MAX
+assert ERROR_BYTES_MAX + ANSWER_START_BYTES_MAX <= HUB_HEADERS_BYTES_MAX
+assert CLAIMS_PER_RECORD_MAX * 128 <= RECORD_BYTES_MAX
+assert SUBJECT_BYTES_MAX <= HEADERS_BYTES_MAX
+assert SUSPENDED_MS_MAX + OUTAGE_MS_MAX < TOMBSTONE_MS
+assert SEGMENT_MS < SUSPENDED_MS_MAX
