@@ -8,8 +8,8 @@ from typing import NamedTuple
 class Job(NamedTuple):
     """A delivery as its record carries it. A NamedTuple because one is made for every record read.
 
-    `delivery_id` is 16 raw bytes (hex on the wire); `attempt` is the attempt to make next, from 1; `moves` counts copies
-    of the waiting job; `series` is empty for the ordinary delivery, else the id of the operation that asked for another;
+    `delivery_id` is 16 raw bytes (hex on the wire); `attempt` is the attempt to make next, from 1; `moves` counts
+    copies of the waiting job; `series` is empty for the ordinary delivery, else the id of the operation behind it;
     `topic` is the fact's; `not_before_ms` 0 means at once; `reclaims` counts interrupted claims since the last outcome.
     """
 
@@ -29,5 +29,5 @@ class Job(NamedTuple):
 
 
 def version(job: Job) -> tuple[int, int]:
-    """(attempt, moves): of two records of one delivery the higher stands for it; the older is finished (design/protocol)."""
+    """(attempt, moves): of two records of a delivery the higher stands for it, the older is finished (design/protocol)."""
     return job.attempt, job.moves

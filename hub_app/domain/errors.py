@@ -22,7 +22,7 @@ from typing import ClassVar
 
 
 class HubError(Exception):
-    """Root of what the hub raises on purpose. `fault`: operator, kafka, hub or nobody; `phase`: before, during, after."""
+    """Root of what the hub raises on purpose. `fault`: operator, kafka, hub, nobody; `phase`: before, during, after."""
 
     fault: ClassVar[str] = "hub"
     phase: ClassVar[str] = "during"

@@ -45,7 +45,7 @@ def subscription_id(tenant: str, *parts: str) -> str:
 
 
 def identity_key(tenant: str, topic: str, source: str, id: str) -> bytes:
-    """What makes two records the same event: tenant, topic, source and id. `id` may hold anything, so it stands last."""
+    """What makes two records one event: tenant, topic, source and id. `id` may hold anything, so it stands last."""
     return f"{tenant}\x1f{topic}\x1f{source}\x1f{id}".encode()
 
 
