@@ -23,6 +23,16 @@ class RateLimit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One line of a listing: redacted value, where it came from (environment, default, derived), what it means."""
+
+    name: str
+    value: str
+    source: str
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """All settings, checked, in the units the code uses: durations in integer milliseconds. `repr` hides secrets."""
 
@@ -87,7 +97,7 @@ class Settings:
     pre_stop_drain_timeout_ms: int
     otlp_endpoint: str
     warnings: tuple[str, ...] = ()  # one line each, to be logged at start
-    sources: tuple[tuple[str, str], ...] = ()  # (variable name, "environment" | "default" | "derived")
+    entries: tuple[Entry, ...] = field(default=(), repr=False)  # every setting, redacted, in the order of the table
 
     @property
     def is_local(self) -> bool:
