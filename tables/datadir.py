@@ -23,7 +23,7 @@ class DataDirProblem(NamedTuple):
 class DataDir:
     """`<path>/<plane>/<shard>`, held under an exclusive lock until `release` or the end of the process.
 
-    Each worker process needs a folder of its own: stores of two workers in one folder would be the same shard opened twice.
+    Each worker process needs a folder of its own: two workers in one folder would open the same shard twice.
     """
 
     def __init__(self, path: Path, descriptor: int) -> None:
@@ -55,7 +55,7 @@ class DataDir:
         return self.path / plane / str(shard)
 
     def shards(self, plane: Plane) -> tuple[int, ...]:
-        """Shards that lie on this disk, ascending: what the sticky assignor announces. Set-aside folders are not shards."""
+        """Shards that lie on this disk, ascending: what the sticky assignor announces. Not those set aside."""
         with contextlib.suppress(FileNotFoundError):
             names = (entry.name for entry in (self.path / plane).iterdir() if entry.is_dir())
             return tuple(sorted(int(name) for name in names if name.isascii() and name.isdigit()))

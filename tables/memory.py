@@ -1,7 +1,7 @@
 """One memory budget for every shard of a process: a block cache and a write-buffer manager that all stores share.
 
-With two planes of twelve shards and about eight column families each, per-store defaults (64 MiB of write buffer a family)
-would be tens of gigabytes. Here the sum is bounded, whatever the number of stores.
+With two planes of twelve shards and about eight column families each, per-store defaults (64 MiB of write buffer a
+family) would be tens of gigabytes. Here the sum is bounded, whatever the number of stores.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The RocksDB folder of one shard: opening, batches, bounded reads, offsets, closing, setting aside.
 
-Rows and the consumed offset travel in one batch, so a store is always *some* point of its logs, and the logs in Kafka can
-bring it forward from there. A store that does not belong is set aside with its reason in the name, never deleted.
+Rows and the consumed offset travel in one batch, so a store is always *some* point of its logs, and the logs in Kafka
+can bring it forward from there. A store that does not belong is set aside with its reason in the name, never deleted.
 Source of the rules: design "Topics and tables".
 """
 
@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,6 +22,9 @@ from tables.memory import Family, Memory
 OFFSETS = "offsets"
 _OFFSETS_FAMILY = Family(OFFSETS, buffer_bytes=64 << 10)
 # Marks live beside the offsets; no topic name starts with NUL.
+_DAMAGE_WORDS = ("Corruption", "checksum", "No such file or directory", "Invalid argument", "not a valid")
+OFFSETS_MAX = 1_000
+_ASIDE_MAX = 1_000
 _CLUSTER, _EPOCH, _SCHEMA, _OPEN = b"\0cluster", b"\0epoch", b"\0schema", b"\0open"
 
 
@@ -49,54 +53,68 @@ def _failure(shard: str, error: Exception) -> StoreFailed:
     text = str(error)
     if "No space left" in text or "File too large" in text or "quota" in text:
         return StoreFull(shard, text)
-    return StoreFailed(shard, text, damaged="Corruption" in text or "checksum" in text)
+    return StoreFailed(shard, text, damaged=_is_damage(error))
+
+
+def _is_damage(error: Exception) -> bool:
+    """Whether the files are bad, going by RocksDB's words for it (rocksdict passes on nothing but the text)."""
+    return any(word in str(error) for word in _DAMAGE_WORDS)
+
+
+def _ended_well(table: Rdict, key: bytes, bounded: ReadOptions) -> None:
+    """Raise what stopped a scan behind `key`: rocksdict's iterators end at a damaged block as if nothing followed."""
+    probe = table.iter(bounded)
+    probe.seek(key)
+    while probe.valid():
+        probe.next()
+    probe.status()
 
 
 class Batch:
     """Rows of one step, written whole or not at all. Cheap; make a new one per step."""
 
-    __slots__ = ("_handles", "_raw")
+    __slots__ = ("_handles", "raw")
 
     def __init__(self, handles: Mapping[str, ColumnFamily]) -> None:
         self._handles = handles
-        self._raw = WriteBatch(raw_mode=True)
+        self.raw = WriteBatch(raw_mode=True)
 
     def __len__(self) -> int:
-        return len(self._raw)
+        return len(self.raw)
 
     def size_bytes(self) -> int:
-        return int(self._raw.size_in_bytes())
+        return int(self.raw.size_in_bytes())
 
     def put(self, family: str, key: bytes, value: bytes) -> None:
-        self._raw.put(key, value, self._handles[family])
+        self.raw.put(key, value, self._handles[family])
 
     def put_many(self, family: str, rows: Iterable[tuple[bytes, bytes]]) -> None:
         """As `put` for each row, at about half its cost."""
-        put, handle = self._raw.put, self._handles[family]
+        put, handle = self.raw.put, self._handles[family]
         for key, value in rows:
             put(key, value, handle)
 
     def delete(self, family: str, key: bytes) -> None:
-        self._raw.delete(key, self._handles[family])
+        self.raw.delete(key, self._handles[family])
 
     def delete_many(self, family: str, keys: Iterable[bytes]) -> None:
-        delete, handle = self._raw.delete, self._handles[family]
+        delete, handle = self.raw.delete, self._handles[family]
         for key in keys:
             delete(key, handle)
 
     def delete_range(self, family: str, start: bytes, end: bytes) -> None:
         """Every key in [start, end)."""
-        self._raw.delete_range(start, end, self._handles[family])
+        self.raw.delete_range(start, end, self._handles[family])
 
     def set_offset(self, topic: str, next_offset: int) -> None:
         """The next offset to read of this shard's partition of `topic`."""
-        self._raw.put(topic.encode(), next_offset.to_bytes(8, "big"), self._handles[OFFSETS])
+        self.raw.put(topic.encode(), next_offset.to_bytes(8, "big"), self._handles[OFFSETS])
 
 
 class ShardStore:
     """One shard's tables. Owned by one task at a time; nothing of it may be held across `close`.
 
-    Every method but `close` and `set_aside` raises `StoreFailed` (or `StoreFull`) with the shard named; after `close` too.
+    Every method but `close` and `set_aside` raises `StoreFailed` (or `StoreFull`) naming the shard, after `close` too.
     """
 
     def __init__(
@@ -126,23 +144,120 @@ class ShardStore:
         identity: Identity,
     ) -> ShardStore:
         """Open the folder, or set it aside and make a new one. Raises StoreFailed/StoreFull if not even that works."""
-        raise NotImplementedError
+        name = f"{plane}/{shard}"
+        store = cls(folder, name, families, memory)
+        reason = store._try_open(identity)
+        if reason is None:
+            return store
+        store.set_aside(reason)
+        fresh = cls(folder, name, families, memory, aside=reason)
+        again = fresh._try_open(identity)
+        if again is not None:
+            fresh.close(clean=False)
+            raise StoreFailed(name, f"a new store cannot be opened: {again}")
+        return fresh
+
+    def _try_open(self, identity: Identity) -> str | None:
+        """Open what is there; the reason why it does not belong, or None when it is ready."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise _failure(self.name, error) from error
+        here = {entry.name for entry in self.folder.iterdir()}
+        # RocksDB takes a folder without CURRENT for a new one and removes the files in it: state silently gone.
+        if "CURRENT" not in here and any(name.endswith((".sst", ".log")) for name in here):
+            return "damaged"
+        known = set(self._families) | {"default"}
+        try:
+            if "CURRENT" in here and not set(Rdict.list_cf(str(self.folder))) <= known:
+                return "other-families"
+            self._open_files()
+            return self._judge(identity)
+        except StoreFailed as failure:
+            if not failure.damaged:
+                self.close(clean=False)
+                raise
+        except Exception as error:  # rocksdict raises bare Exception
+            if not _is_damage(error):
+                self.close(clean=False)
+                raise _failure(self.name, error) from error
+        return "damaged"
+
+    def _open_files(self) -> None:
+        families = {name: self._memory.options(family) for name, family in self._families.items()}
+        self._db = Rdict(str(self.folder), self._memory.options(), column_families=families)
+        for name in self._families:
+            self._tables[name] = self._db.get_column_family(name)
+            self._handles[name] = self._db.get_column_family_handle(name)
+
+    def _judge(self, identity: Identity) -> str | None:
+        wanted = {
+            _CLUSTER: identity.cluster_id.encode(),
+            _EPOCH: b"%d" % identity.epoch,
+            _SCHEMA: b"%d" % identity.schema_version,
+        }
+        marks = dict(self.scan(OFFSETS, b"\0", b"\1", 100))
+        found = {key: marks[key] for key in wanted if key in marks}
+        if found and found.keys() != wanted.keys():
+            return "damaged"
+        if found:
+            if found[_CLUSTER] != wanted[_CLUSTER]:
+                return "other-cluster"
+            if found[_SCHEMA] != wanted[_SCHEMA]:
+                newer = int(found[_SCHEMA]) > identity.schema_version
+                return "schema-too-new" if newer else "schema-too-old"
+            if found[_EPOCH] != wanted[_EPOCH]:
+                return "epoch-changed"
+        self.opened_clean = bool(found) and _OPEN not in marks
+        opened = self.batch()
+        opened.put_many(OFFSETS, (*wanted.items(), (_OPEN, b"1")))
+        self.write(opened)
+        return None
 
     # -- reading -------------------------------------------------------------------------------------------------
     def get(self, family: str, key: bytes) -> bytes | None:
-        raise NotImplementedError
+        try:
+            value: bytes | None = self._tables[family].get(key)
+        except Exception as error:
+            raise self._failed(error) from error
+        return value
 
     def multi_get(self, family: str, keys: list[bytes]) -> list[bytes | None]:
         """One value or None per key, in order; one call into the store."""
-        raise NotImplementedError
+        try:
+            values: list[bytes | None] = self._tables[family][keys]
+        except Exception as error:
+            raise self._failed(error) from error
+        return values
 
     def scan(self, family: str, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
         """At most `limit` rows with start <= key < end, ascending."""
-        raise NotImplementedError
+        if limit <= 0:
+            return []
+        try:
+            bounded = ReadOptions()
+            bounded.set_iterate_upper_bound(end)
+            table = self._tables[family]
+            rows = list(islice(table.items(from_key=start, read_opt=bounded), limit))
+            if len(rows) < limit:
+                _ended_well(table, rows[-1][0] if rows else start, bounded)
+        except Exception as error:
+            raise self._failed(error) from error
+        return rows
 
     def last_before(self, family: str, start: bytes, end: bytes) -> tuple[bytes, bytes] | None:
         """The greatest row with start <= key < end."""
-        raise NotImplementedError
+        try:
+            bounded = ReadOptions()
+            bounded.set_iterate_lower_bound(start)
+            bounded.set_iterate_upper_bound(end)
+            table = self._tables[family]
+            rows = list(islice(table.items(backwards=True, read_opt=bounded), 1))
+            if not rows:
+                _ended_well(table, start, bounded)
+        except Exception as error:
+            raise self._failed(error) from error
+        return rows[0] if rows else None
 
     # -- writing -------------------------------------------------------------------------------------------------
     def batch(self) -> Batch:
@@ -150,24 +265,78 @@ class ShardStore:
 
     def write(self, batch: Batch) -> None:
         """Write the batch atomically (write-ahead log, no fsync: Kafka survives a lost machine)."""
-        raise NotImplementedError
+        try:
+            self._opened().write(batch.raw)
+        except Exception as error:
+            raise self._failed(error) from error
 
     def empty(self, family: str) -> None:
         """Drop every row of a family at once and give its files back. Not atomic with any batch."""
-        raise NotImplementedError
+        try:
+            database = self._opened()
+            self._handles.pop(family, None)
+            self._tables.pop(family).close()
+            database.drop_column_family(family)
+            self._tables[family] = database.create_column_family(family, self._memory.options(self._families[family]))
+            self._handles[family] = database.get_column_family_handle(family)
+        except Exception as error:
+            raise self._failed(error) from error
 
     # -- offsets -------------------------------------------------------------------------------------------------
     def offset(self, topic: str) -> int | None:
-        raise NotImplementedError
+        """The next offset to read of this shard's partition of `topic`; None if none was ever written."""
+        stored = self.get(OFFSETS, topic.encode())
+        return None if stored is None else int.from_bytes(stored, "big")
 
     def offsets(self) -> dict[str, int]:
-        raise NotImplementedError
+        rows = self.scan(OFFSETS, b"\1", b"\xff", OFFSETS_MAX)
+        return {key.decode(): int.from_bytes(value, "big") for key, value in rows}
+
+    def behind_log(self, log_starts: Mapping[str, int]) -> str | None:
+        """The reason to set this store aside when the log no longer holds the next offset of some topic, else None.
+
+        `log_starts`: topic -> earliest offset that is still there.
+        """
+        gone = [topic for topic, offset in self.offsets().items() if offset < log_starts.get(topic, 0)]
+        return "offset-deleted" if gone else None
 
     # -- ending --------------------------------------------------------------------------------------------------
     def close(self, *, clean: bool = True) -> None:
         """Release everything, the folder's lock included. Idempotent. `clean` is remembered as `opened_clean`."""
-        raise NotImplementedError
+        if self._db is None:
+            return
+        if clean:
+            with contextlib.suppress(StoreFailed):
+                closing = self.batch()
+                closing.delete(OFFSETS, _OPEN)
+                self.write(closing)
+        database, self._db = self._db, None
+        # A family, handle or iterator that lives on keeps the lock file: all of them live in these two dicts.
+        self._handles.clear()
+        for table in self._tables.values():
+            table.close()
+        self._tables.clear()
+        database.close()
 
     def set_aside(self, reason: str) -> Path:
         """Close and rename the folder to `<shard>.<reason>.<time>`; the new path. Call `open` again for a fresh one."""
-        raise NotImplementedError
+        self.close(clean=False)
+        stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        for number in range(_ASIDE_MAX):
+            target = self.folder.with_name(f"{self.folder.name}.{reason}.{stamp}" + (f".{number}" if number else ""))
+            if not target.exists():
+                try:
+                    return self.folder.rename(target)
+                except OSError as error:
+                    raise _failure(self.name, error) from error
+        raise StoreFailed(self.name, f"too many folders set aside at {stamp}")
+
+    def _opened(self) -> Rdict:
+        if self._db is None:
+            raise DbClosedError("closed")
+        return self._db
+
+    def _failed(self, error: Exception) -> StoreFailed:
+        if self._db is None:
+            return StoreFailed(self.name, "closed")
+        return _failure(self.name, error)
