@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from rocksdict import ColumnFamily, DbClosedError, Rdict, ReadOptions, WriteBatch
 
+from hub_app.domain.errors import StoreFailed, StoreFull
 from tables.datadir import Plane
 from tables.memory import Family, Memory
 
@@ -26,19 +27,6 @@ _DAMAGE_WORDS = ("Corruption", "checksum", "No such file or directory", "Invalid
 OFFSETS_MAX = 1_000
 _ASIDE_MAX = 1_000
 _CLUSTER, _EPOCH, _SCHEMA, _OPEN = b"\0cluster", b"\0epoch", b"\0schema", b"\0open"
-
-
-class StoreFailed(Exception):
-    """A shard's store refused a read or write. `shard` names it (`inbox/3`); `damaged` says that its files are bad, so
-    that setting it aside and rebuilding helps."""
-
-    def __init__(self, shard: str, detail: str, *, damaged: bool = False) -> None:
-        super().__init__(f"store {shard}: {detail}")
-        self.shard, self.detail, self.damaged = shard, detail, damaged
-
-
-class StoreFull(StoreFailed):
-    """No room left on the disk (or under its quota): nothing was written, and nothing may be committed past it."""
 
 
 class Identity(NamedTuple):

@@ -9,6 +9,8 @@ happened: repeat with the same ids), or after (it happened, and only the answer 
     |   +-- TopicsRefused                       78  the broker's topics are not the ones this deployment needs
     |   +-- FolderInUse                         75  another worker holds the data folder, or the port
     +-- StoreUnfit           hub       before   the folder of a shard does not belong or is damaged: set aside, rebuild
+    +-- StoreFailed          hub       during   a shard's store refused a read or write; damaged: set aside, rebuild
+    |   +-- StoreFull        operator  during   no room on the disk: nothing was written, nothing is committed past it
     +-- ShardStopped         operator  during   the shard cannot go on without a person (disk full, log cut): readiness
     +-- BrokerTrouble        kafka     during   no acknowledgement: nothing was committed, the batch comes again
     |   +-- OutcomeUnknown             after    a send was abandoned: it may be written all the same
@@ -53,6 +55,21 @@ class StoreUnfit(HubError):
     """A shard's folder is foreign, too new, behind its log, or damaged. It is set aside and the shard is rebuilt."""
 
     phase = "before"
+
+
+class StoreFailed(HubError):
+    """The store of `shard` (`inbox/3`) refused a read or write. `damaged`: its files are bad, so that setting it aside
+    and rebuilding helps."""
+
+    def __init__(self, shard: str, detail: str, *, damaged: bool = False) -> None:
+        super().__init__(f"store {shard}: {detail}")
+        self.shard, self.detail, self.damaged = shard, detail, damaged
+
+
+class StoreFull(StoreFailed):
+    """No room left on the disk, or under its quota. The batch was not written, so nothing may be committed past it."""
+
+    fault = "operator"
 
 
 class ShardStopped(HubError):
