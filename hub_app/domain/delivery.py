@@ -29,5 +29,5 @@ class Job(NamedTuple):
 
 
 def version(job: Job) -> tuple[int, int]:
-    """(attempt, moves): of two records of a delivery the higher stands for it, the older is finished (design/protocol)."""
+    """(attempt, moves): of two records of a delivery the higher stands for it; the older is finished."""
     return job.attempt, job.moves

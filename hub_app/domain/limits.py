@@ -60,7 +60,7 @@ SUSPENDED_MS_MAX = 96 * HOUR_MS
 OUTAGE_MS_MAX = 7 * DAY_MS
 """The whole fleet may be down for this long without a loss."""
 
-# -- caches of the hot path: an entry per distinct value seen, the least recently used goes first -----------------------
+# -- caches of the hot path: an entry per distinct value, the least recently used goes first ---------------------------
 VERDICT_SHAPES_MAX = 1_024
 VERDICT_CONTEXTS_MAX = 4_096
 VERDICT_CONTEXT_BYTES_MAX = 1 * KIB
