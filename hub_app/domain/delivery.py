@@ -1,17 +1,30 @@
-"""One delivery: a fact for one subscription, and the attempts it takes."""
+"""A delivery (job): one fact for one subscription. What an attempt's result makes of it, and which records an outcome
+finishes. Source of the rules: the delivery rules "One attempt" and "Back-off curve", the protocol's "Dispatch shard"."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from hub_app.domain.backoff import Curve, retry_after_ms
+
+HOUR_MS: Final = 3_600_000
+MAX_AGE_MS: Final = 24 * HOUR_MS
+INACTIVE_MS_MAX: Final = 96 * HOUR_MS
+"""A job unfinished so long after its subscription became inactive, or after it was first deferred, is dead-lettered:
+no job outlives the retention of the topics that carry it."""
+DEFER_MS_MIN: Final = 15_000
+DEFER_MS_MAX: Final = 30_000
+
+Version = tuple[int, int]
+"""(attempt, moves): a retry is (n + 1, 0), a copy of a waiting job (n, m + 1). The higher stands for the job."""
+
+NOTHING: Final[Version] = (0, 0)
+_ALL: Final = 1 << 31
 
 
 class Job(NamedTuple):
-    """A delivery as its record carries it. A NamedTuple because one is made for every record read.
-
-    `delivery_id` is 16 raw bytes (hex on the wire); `attempt` is the attempt to make next, from 1; `moves` counts
-    copies of the waiting job; `series` is empty for the ordinary delivery, else the id of the operation behind it;
-    `topic` is the fact's; `not_before_ms` 0 means at once; `reclaims` counts interrupted claims since the last outcome.
-    """
+    """A NamedTuple because one is made per record. `attempt` is the attempt to make next, from 1."""
 
     delivery_id: bytes
     attempt: int
@@ -28,6 +41,156 @@ class Job(NamedTuple):
     reclaims: int
 
 
-def version(job: Job) -> tuple[int, int]:
-    """(attempt, moves): of two records of a delivery the higher stands for it; the older is finished."""
-    return job.attempt, job.moves
+def version(job: Job) -> Version:
+    return (job.attempt, job.moves)
+
+
+def supersedes(new: Version, old: Version) -> bool:
+    """Whether a record of version `new` stands for a job known as `old`, whose records then count as finished.
+    An equal version stands beside it; a lower one is itself finished."""
+    return new > old
+
+
+class OutcomeKind(StrEnum):
+    """What a record of hub.attempts says."""
+
+    CLAIMED = "claimed"
+    DEFERRED = "deferred"
+    PARKED = "parked"
+    MOVED = "moved"
+    FAILED = "failed"
+    DELIVERED = "delivered"
+    DEAD = "dead"
+
+
+class DeadReason(StrEnum):
+    EXHAUSTED = "exhausted"
+    EXPIRED = "expired"
+    PAYLOAD_TOO_LARGE = "payload_too_large"
+    POISONED = "poisoned"
+    DISABLED = "disabled"
+    DEFERRED = "deferred"
+    SUBSCRIPTION_DELETED = "subscription_deleted"
+
+
+def finished_up_to(kind: OutcomeKind, at: Version) -> Version:
+    """The highest version that an outcome of version `at` finishes, `NOTHING` if none: bounds of one job combine by
+    `max`, so that what is known of it is one version. Total over `OutcomeKind`."""
+    match kind:
+        case OutcomeKind.FAILED:
+            return (at[0], _ALL)
+        case OutcomeKind.DELIVERED | OutcomeKind.DEAD:
+            return (_ALL, _ALL)
+        case OutcomeKind.MOVED:
+            return at
+        case OutcomeKind.CLAIMED | OutcomeKind.DEFERRED | OutcomeKind.PARKED:
+            return NOTHING
+
+
+def finishes(kind: OutcomeKind, at: Version, version: Version) -> bool:
+    """Whether an outcome `kind` of a job's version `at` finishes its records of `version`."""
+    return version <= finished_up_to(kind, at)
+
+
+class ResultKind(StrEnum):
+    """What came of one attempt, before the job's next step is known."""
+
+    DELIVERED = "delivered"
+    FAILED = "failed"
+    TOO_LARGE = "too_large"
+    NOT_CHARGED = "not_charged"
+
+
+class Result(NamedTuple):
+    """`error` is a short token (`http_500`, `timeout`, …; empty when delivered); `detail` is for people; `retry_after`
+    the header's text as it came."""
+
+    kind: ResultKind
+    status: int | None = None
+    error: str = ""
+    detail: str = ""
+    retry_after: str | None = None
+
+
+class Delivered(NamedTuple):
+    """The sink took it."""
+
+
+class Retry(NamedTuple):
+    """`tier` is the index into the curve; `attempt` the number of the attempt to come."""
+
+    tier: int
+    not_before_ms: int
+    attempt: int
+
+
+class Dead(NamedTuple):
+    reason: DeadReason
+
+
+class Deferred(NamedTuple):
+    """No attempt was spent: the same version waits until `until_ms`."""
+
+    until_ms: int
+
+
+NextStep = Delivered | Retry | Dead | Deferred
+
+
+def is_last(job: Job, *, curve: Curve, started_at_ms: int, max_age_ms: int = MAX_AGE_MS) -> bool:
+    """Whether an attempt that starts at `started_at_ms` is the job's last (age boundary inclusive)."""
+    return job.attempt >= curve.attempts_max or started_at_ms - job.received_at_ms >= max_age_ms
+
+
+def next_step(
+    job: Job,
+    result: Result,
+    *,
+    curve: Curve,
+    started_at_ms: int,
+    now_ms: int,
+    draw: float,
+    max_age_ms: int = MAX_AGE_MS,
+) -> NextStep:
+    """What becomes of `job` after one attempt that started at `started_at_ms` (wall clock). Total over `ResultKind`.
+    A last attempt that fails is `exhausted` when it was the last by number, else `expired`."""
+    match result.kind:
+        case ResultKind.DELIVERED:
+            return Delivered()
+        case ResultKind.TOO_LARGE:
+            return Dead(DeadReason.PAYLOAD_TOO_LARGE)
+        case ResultKind.NOT_CHARGED:
+            return Deferred(now_ms + DEFER_MS_MIN + int(draw * (DEFER_MS_MAX - DEFER_MS_MIN)))
+        case ResultKind.FAILED:
+            if job.attempt >= curve.attempts_max:
+                return Dead(DeadReason.EXHAUSTED)
+            if is_last(job, curve=curve, started_at_ms=started_at_ms, max_age_ms=max_age_ms):
+                return Dead(DeadReason.EXPIRED)
+            asked_ms = retry_after_ms(result.retry_after, now_ms=now_ms)
+            delay_ms = curve.delay_ms(job.attempt, draw=draw, asked_ms=asked_ms)
+            return Retry(job.attempt - 1, now_ms + delay_ms, job.attempt + 1)
+
+
+def retried(job: Job, step: Retry) -> Job:
+    """The job that a failed attempt leaves behind. Any outcome clears its reclaims."""
+    return job._replace(attempt=step.attempt, moves=0, not_before_ms=step.not_before_ms, reclaims=0)
+
+
+def deferred(job: Job, step: Deferred) -> Job:
+    """The same version with a later due time; an outcome, so its reclaims are cleared."""
+    return job._replace(not_before_ms=step.until_ms, reclaims=0)
+
+
+def moved(job: Job, *, destination: str, subscriptions_offset: int) -> Job:
+    """The copy that carries a waiting job on, to where its destination lies now."""
+    return job._replace(moves=job.moves + 1, destination=destination, subscriptions_offset=subscriptions_offset)
+
+
+def overstayed(*, inactive_since_ms: int | None, deferred_since_ms: int | None, now_ms: int) -> DeadReason | None:
+    """Why a job that nobody attempts must end (96 hours, boundary inclusive), or None. `inactive_since_ms`: when its
+    subscription stopped being enabled and active; `deferred_since_ms`: when the job was first deferred."""
+    if inactive_since_ms is not None and now_ms - inactive_since_ms >= INACTIVE_MS_MAX:
+        return DeadReason.DISABLED
+    if deferred_since_ms is not None and now_ms - deferred_since_ms >= INACTIVE_MS_MAX:
+        return DeadReason.DEFERRED
+    return None
