@@ -55,9 +55,6 @@ class Curve:
         return max(drawn, min(asked_ms, cap))
 
 
-DEFAULT_CURVE: Final = Curve((10_000, 60_000, 300_000, 1_800_000, 7_200_000, 18_000_000, 36_000_000))
-
-
 def tier_name(cap_ms: int) -> str:
     """`10s`, `1m`, `2h`: in the largest unit that divides it."""
     for unit_ms, letter in _UNITS:
@@ -104,3 +101,6 @@ def _http_date_ms(text: str, now_ms: int) -> int | None:
     except ValueError:
         return None
     return int(at.timestamp()) * 1000
+
+
+DEFAULT_CURVE: Final = Curve((10_000, 60_000, 300_000, 1_800_000, 7_200_000, 18_000_000, 36_000_000))

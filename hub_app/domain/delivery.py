@@ -1,5 +1,8 @@
-"""A delivery (job): one fact for one subscription. What an attempt's result makes of it, and which records an outcome
-finishes. Source of the rules: the delivery rules "One attempt" and "Back-off curve", the protocol's "Dispatch shard"."""
+"""A delivery (job): one fact for one subscription, and the attempts it takes.
+
+What an attempt's result makes of the job, and which records an outcome finishes. Source of the rules: the delivery
+rules "One attempt" and "Back-off curve", and the protocol's "Dispatch shard".
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,9 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from hub_app.domain.backoff import Curve, retry_after_ms
+from hub_app.domain.limits import HOUR_MS, SUSPENDED_MS_MAX
 
-HOUR_MS: Final = 3_600_000
 MAX_AGE_MS: Final = 24 * HOUR_MS
-INACTIVE_MS_MAX: Final = 96 * HOUR_MS
-"""A job unfinished so long after its subscription became inactive, or after it was first deferred, is dead-lettered:
-no job outlives the retention of the topics that carry it."""
 DEFER_MS_MIN: Final = 15_000
 DEFER_MS_MAX: Final = 30_000
 
@@ -24,7 +24,12 @@ _ALL: Final = 1 << 31
 
 
 class Job(NamedTuple):
-    """A NamedTuple because one is made per record. `attempt` is the attempt to make next, from 1."""
+    """A delivery as its record carries it. A NamedTuple because one is made for every record read.
+
+    `delivery_id` is 16 raw bytes (hex on the wire); `attempt` is the attempt to make next, from 1; `moves` counts
+    copies of the waiting job; `series` is empty for the ordinary delivery, else the id of the operation behind it;
+    `topic` is the fact's; `not_before_ms` 0 means at once; `reclaims` counts interrupted claims since the last outcome.
+    """
 
     delivery_id: bytes
     attempt: int
@@ -42,7 +47,8 @@ class Job(NamedTuple):
 
 
 def version(job: Job) -> Version:
-    return (job.attempt, job.moves)
+    """Of two records of a delivery the higher version stands for it; the older is finished."""
+    return job.attempt, job.moves
 
 
 def supersedes(new: Version, old: Version) -> bool:
@@ -189,8 +195,8 @@ def moved(job: Job, *, destination: str, subscriptions_offset: int) -> Job:
 def overstayed(*, inactive_since_ms: int | None, deferred_since_ms: int | None, now_ms: int) -> DeadReason | None:
     """Why a job that nobody attempts must end (96 hours, boundary inclusive), or None. `inactive_since_ms`: when its
     subscription stopped being enabled and active; `deferred_since_ms`: when the job was first deferred."""
-    if inactive_since_ms is not None and now_ms - inactive_since_ms >= INACTIVE_MS_MAX:
+    if inactive_since_ms is not None and now_ms - inactive_since_ms >= SUSPENDED_MS_MAX:
         return DeadReason.DISABLED
-    if deferred_since_ms is not None and now_ms - deferred_since_ms >= INACTIVE_MS_MAX:
+    if deferred_since_ms is not None and now_ms - deferred_since_ms >= SUSPENDED_MS_MAX:
         return DeadReason.DEFERRED
     return None
