@@ -1,0 +1,197 @@
+"""One KRaft node (broker and controller in one JVM): its configuration, its folder, its process.
+
+The running broker itself holds a lock on its `pid` file (an inherited descriptor), so "is it running" has one exact
+answer for every process that asks, whoever started it and however it died.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import socket
+import struct
+import subprocess
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from hub_app.dev.kafka.errors import BrokerFailed
+from hub_app.dev.kafka.jars import Runtime
+from hub_app.dev.kafka.ports import HOST
+
+HEAP_MIB = 512
+STOP_SECONDS_MAX = 30.0
+POLL_SECONDS = 0.02
+LOG_TAIL_LINES = 12
+# Two cores, many short-lived brokers: the serial collector with a small heap pauses for a few milliseconds and, unlike
+# G1, keeps no threads of its own busy.
+COLLECTOR = ("-XX:+UseSerialGC", "-XX:+ExitOnOutOfMemoryError")
+TOOL_OPTIONS = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+
+
+def settings(folder: Path, ports: tuple[int, ...], number: int, overrides: Mapping[str, str]) -> dict[str, str]:
+    """The server properties of node `number` (from 1). `overrides` win."""
+    nodes = len(ports)
+    replicas, in_sync = str(min(3, nodes)), str(2 if nodes >= 3 else 1)
+    client, control = f"PLAINTEXT://{HOST}:{ports[number - 1]}", f"CONTROLLER://{HOST}:{ports[number - 1] + 1}"
+    return {
+        "process.roles": "broker,controller",
+        "node.id": str(number),
+        "listeners": f"{client},{control}",
+        "advertised.listeners": client,
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.bootstrap.servers": ",".join(f"{HOST}:{port + 1}" for port in ports),
+        "inter.broker.listener.name": "PLAINTEXT",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "log.dirs": str(folder / "data"),
+        "broker.rack": f"rack{number}",
+        "num.partitions": "4",
+        "default.replication.factor": replicas,
+        "min.insync.replicas": in_sync,
+        "offsets.topic.replication.factor": replicas,
+        "offsets.topic.num.partitions": "8",
+        "offsets.retention.minutes": "20160",
+        "transaction.state.log.replication.factor": replicas,
+        "transaction.state.log.min.isr": in_sync,
+        "transaction.state.log.num.partitions": "4",
+        "share.coordinator.state.topic.replication.factor": replicas,
+        "share.coordinator.state.topic.min.isr": in_sync,
+        "group.initial.rebalance.delay.ms": "0",  # else each first join waits 3 s
+        "broker.session.timeout.ms": "3000",  # a restart after kill -9 waits this long for its old self to expire
+        "broker.heartbeat.interval.ms": "500",
+        "auto.create.topics.enable": "false",
+        "log.segment.bytes": "67108864",
+        "log.cleaner.dedupe.buffer.size": "16777216",
+        **overrides,
+    }
+
+
+def log4j(level: str, target: str) -> str:
+    """A log4j2 configuration that writes lines at `level` to SYSTEM_OUT or SYSTEM_ERR."""
+    return (
+        f"rootLogger.level={level}\nrootLogger.appenderRef.o.ref=O\n"
+        f"appender.o.type=Console\nappender.o.name=O\nappender.o.target={target}\n"
+        "appender.o.layout.type=PatternLayout\nappender.o.layout.pattern=%d %-5p %c{1} %m%n\n"
+    )
+
+
+def ready(port: int, host: str = HOST) -> bool:
+    """A real ApiVersions round trip: an open port alone is not a broker that serves."""
+    request = struct.pack(">hhih", 18, 0, 1, -1)
+    try:
+        with socket.create_connection((host, port), timeout=1) as connection:
+            connection.settimeout(2)
+            connection.sendall(struct.pack(">i", len(request)) + request)
+            head = connection.recv(10, socket.MSG_WAITALL)  # length, correlation, error code
+    except OSError:
+        return False
+    return len(head) == 10 and struct.unpack(">iih", head)[1:] == (1, 0)
+
+
+class Node:
+    """Node `number` in `folder`; every call may be made by another process than the one that started it."""
+
+    def __init__(self, runtime: Runtime, folder: Path, number: int, port: int) -> None:
+        self.number, self.port, self.folder = number, port, folder
+        self._runtime = runtime
+        self._child: subprocess.Popen[bytes] | None = None
+
+    @property
+    def formatted(self) -> bool:
+        return (self.folder / "data" / "meta.properties").exists()
+
+    def write(self, properties: Mapping[str, str]) -> None:
+        """Write the node's configuration files."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        text = "".join(f"{name}={value}\n" for name, value in properties.items())
+        (self.folder / "server.properties").write_text(text)
+        (self.folder / "log4j2.properties").write_text(log4j("info", "SYSTEM_OUT"))
+
+    def format(self, cluster_id: str, mode: tuple[str, ...]) -> subprocess.Popen[str]:
+        """Begin to format the data folder; the caller waits for the process."""
+        arguments = ("format", "-t", cluster_id, "-c", str(self.folder / "server.properties"), *mode)
+        command = self._runtime.command("kafka.tools.StorageTool", *arguments, options=TOOL_OPTIONS)
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def spawn(self, *, group: int | None, heap_mib: int = HEAP_MIB, options: tuple[str, ...] = ()) -> None:
+        """Start the process, in process group `group`, or (None) in a session of its own that outlives us."""
+        options = (f"-Xmx{heap_mib}m", "-Xms64m", *COLLECTOR, *options)
+        options = (*options, f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}")
+        command = self._runtime.command("kafka.Kafka", str(self.folder / "server.properties"), options=options)
+        with (self.folder / "pid").open("a+") as lock, (self.folder / "broker.log").open("ab") as log:
+            if not self._lock_to_start(lock.fileno()):
+                return
+            self._child = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=(lock.fileno(),),
+                start_new_session=group is None,
+                process_group=group,
+            )
+            lock.truncate(0)
+            lock.write(f"{self._child.pid}\n")
+
+    def _lock_to_start(self, descriptor: int) -> bool:
+        """False if it runs already. Someone who merely asks holds the lock for a moment: try again then."""
+        while not _lock(descriptor):
+            if self.pid() is not None:
+                return False
+            time.sleep(POLL_SECONDS)
+        return True
+
+    def pid(self) -> int | None:
+        """The process id while the broker runs, else None."""
+        if self._child is not None:
+            self._child.poll()  # reap
+        try:
+            with (self.folder / "pid").open("r+") as lock:
+                return None if _lock(lock.fileno()) else int(lock.read())
+        except (FileNotFoundError, ValueError):  # never started, or being started by another process this moment
+            return None
+
+    def await_ready(self, deadline: float) -> None:
+        """Wait until it serves. Raises BrokerFailed with the end of its log if it ends, or at monotonic `deadline`."""
+        while not ready(self.port):
+            if self.pid() is None:
+                raise BrokerFailed(f"Kafka node {self.number} ended while starting:\n{self.log_tail()}")
+            if time.monotonic() > deadline:
+                raise BrokerFailed(f"Kafka node {self.number} is not ready in time:\n{self.log_tail()}")
+            time.sleep(POLL_SECONDS)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal if it runs."""
+        if (pid := self.pid()) is not None:
+            with suppress(ProcessLookupError):  # it ended this moment
+                os.kill(pid, number)
+
+    def await_end(self) -> None:
+        """Wait until the process is gone; kill it when it takes too long."""
+        deadline = time.monotonic() + STOP_SECONDS_MAX
+        while self.pid() is not None:
+            if time.monotonic() > deadline:
+                self.signal(signal.SIGKILL)
+            time.sleep(POLL_SECONDS)
+        if self._child is not None:
+            self._child.wait()
+            self._child = None
+
+    def log_tail(self) -> str:
+        """The end of the broker's log."""
+        try:
+            lines = (self.folder / "broker.log").read_text(errors="replace").splitlines()
+        except FileNotFoundError:
+            return "(no log)"
+        return "\n".join(lines[-LOG_TAIL_LINES:])
+
+
+def _lock(descriptor: int) -> bool:
+    """Take the lock without waiting; False if another open file holds it."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
