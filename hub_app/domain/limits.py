@@ -62,13 +62,12 @@ OUTAGE_MS_MAX = 7 * DAY_MS
 
 # -- caches of the hot path: an entry per distinct value, the least recently used goes first ---------------------------
 VERDICT_SHAPES_MAX = 1_024
-VERDICT_CONTEXTS_MAX = 4_096
-VERDICT_CONTEXT_BYTES_MAX = 1 * KIB
-"""Contexts with more bytes than this are judged anew each time, so that the cache stays small."""
-TEXTS_MAX = 8_192
+VERDICT_CONTEXTS_MAX = 1_024
+VERDICT_SHAPE_BYTES_MAX = 2 * KIB
+"""Sets of header names longer than this are judged anew each time, so that the cache stays small."""
+TEXTS_MAX = 4_096
 """Small texts kept decoded or encoded: tenants, sources, subscriptions."""
-TEXT_BYTES_CACHED_MAX = 512
-PARTITIONS_MAX = 16_384
+PARTITIONS_MAX = 8_192
 """Keys whose partition is remembered."""
 SECONDS_MAX = 512
 """Seconds whose RFC 3339 text is remembered."""
