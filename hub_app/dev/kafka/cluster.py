@@ -49,8 +49,8 @@ class External:
 class Cluster:
     """`home` holds configuration, data and logs; ports are chosen at the first start and kept there.
 
-    Owned (the default), every node dies with this process, however it ends. Not owned, they outlive it, and any later
-    `Cluster(home)` finds them running. All calls block; from asyncio use `asyncio.to_thread`.
+    Owned (the default), every node dies with this object and its process, however that ends. Not owned, they outlive
+    both, and any later `Cluster(home)` finds them running. All calls block; from asyncio use `asyncio.to_thread`.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Cluster:
         for each in chosen:
             if not (is_free(each.port) and is_free(each.port + 1)):
                 raise BrokerFailed(f"port {each.port} or {each.port + 1} of Kafka node {each.number} is taken")
-        group = self._guard() if self._owned else None
+        group = self._guard() if self._owned and chosen else None
         try:
             for each in chosen:
                 each.spawn(group=group, heap_mib=self._heap_mib)
