@@ -1,5 +1,5 @@
-"""`hub.deliveries`, `hub.retry.<tier>`, `hub.retry.parked`: a delivery to be made. Key: tenant and destination. Value: the
-payload, byte for byte.
+"""`hub.deliveries`, `hub.retry.<tier>`, `hub.retry.parked`: a delivery to be made. Key: tenant and destination. Value:
+the payload, byte for byte.
 
     hub-delivery-id hub-subscription hub-subscriptions-offset hub-destination hub-series hub-attempt hub-moves
     hub-not-before hub-reclaims, hub-tenant hub-topic hub-seq hub-received-at hub-schema, then the event's headers
@@ -11,7 +11,7 @@ An empty `hub-not-before` means at once; an empty `hub-series` the ordinary deli
 from __future__ import annotations
 
 from binascii import hexlify, unhexlify
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from hub_app.domain.delivery import Job
 from hub_app.domain.fact import Fact
@@ -114,25 +114,23 @@ def read_record(headers: HeadersRead) -> tuple[Job, tuple[Header, ...]] | Unread
     job = read_block(headers, 0)
     if isinstance(job, Unreadable):
         return job
-    return job, carried(headers[_OWN:] if _in_order(headers) else headers)
+    if [name for name, _ in headers[:_OWN]] == LAYOUT:
+        headers = headers[_OWN:]
+    return job, carried(headers)
 
 
 def read_block(headers: HeadersRead, start: int) -> Job | Unreadable:
     """The job whose block of headers begins at `start`, or wherever its headers are. Total."""
+    block = headers[start : start + _OWN]
     try:
-        block = headers[start : start + _OWN]
         if [name for name, _ in block] == LAYOUT:
             return _job([data or b"" for _, data in block])
-        own: Mapping[str, bytes] = own_headers(headers)
+        own = own_headers(headers)
         return _job([own[name] for name in LAYOUT])
     except KeyError as missing:
         return Unreadable(f"job: no {missing.args[0]}")
     except ValueError as error:
         return Unreadable(f"job: {error}")
-
-
-def _in_order(headers: HeadersRead) -> bool:
-    return [name for name, _ in headers[:_OWN]] == LAYOUT
 
 
 def _job(values: Sequence[bytes]) -> Job | Unreadable:

@@ -61,14 +61,17 @@ def own_headers(headers: HeadersRead) -> dict[str, bytes]:
 
 
 def carried(headers: HeadersRead) -> tuple[Header, ...]:
-    """The event's own headers (`ce-*`, `traceparent`, unknown ones): everything but `hub-*`, in order, null as empty."""
+    """The event's own headers (`ce-*`, `traceparent`, unknown ones): all but `hub-*`, in order, null as empty."""
+    names = [name for name, _ in headers]
+    if OWN not in "\n".join(names) and None not in [data for _, data in headers]:
+        return tuple(headers)  # type: ignore[arg-type]  # as they came: nothing to leave out, nothing to make
     return tuple([(name, data or b"") for name, data in headers if name[:4] != OWN])
 
 
-# -- values: each raises ValueError for what it cannot read; the readers of the families turn that into Unreadable -------
+# -- values: each raises ValueError for what it cannot read; the families' readers turn that into Unreadable -----------
 @lru_cache(maxsize=TEXTS_MAX)
 def text(data: bytes) -> str:
-    """A short UTF-8 text. Cached: tenants, destinations and subscriptions come again and again, and share one object."""
+    """A short UTF-8 text. Cached: tenants, destinations, subscriptions come again and again, and share one object."""
     if len(data) > _TEXT_BYTES_MAX:
         raise ValueError("a text of the hub is too long")
     return data.decode()
