@@ -22,7 +22,8 @@ class FieldError(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """`slug` ends the problem's type and never changes; `detail` is for people."""
+    """`slug` ends the problem's type and never changes; `detail` is for people; `extra` are
+    members of its own (RFC 9457, 3.2)."""
 
     status: int
     slug: str
@@ -30,6 +31,7 @@ class Problem(NamedTuple):
     detail: str
     errors: tuple[FieldError, ...] = ()
     headers: Mapping[str, str] = _NO_HEADERS
+    extra: Mapping[str, object] = MappingProxyType({})
 
 
 def pointer(*parts: str | int) -> str:
@@ -80,6 +82,7 @@ def problem_response(problem: Problem, instance: str) -> web.Response:
         "status": problem.status,
         "detail": problem.detail,
         "instance": instance,
+        **problem.extra,
     }
     if problem.errors:
         body["errors"] = [error._asdict() for error in problem.errors]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from hub_app.web.problems import FieldError, pointer
@@ -73,19 +73,6 @@ class Flag:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Anything:
-    """Judged elsewhere; `described` is its schema."""
-
-    described: Mapping[str, object] = field(default_factory=dict)
-
-    def check(self, value: object, at: str) -> Iterator[FieldError]:
-        yield from ()
-
-    def schema(self) -> dict[str, object]:
-        return dict(self.described)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ListOf:
     item: Shape
     items_min: int = 0
@@ -107,34 +94,6 @@ class ListOf:
     def schema(self) -> dict[str, object]:
         found = {"type": "array", "items": self.item.schema(), "minItems": self.items_min, "maxItems": self.items_max}
         return found | ({"uniqueItems": True} if self.unique else {})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MapOf:
-    """An object with free names."""
-
-    name: Text
-    value: Text
-    entries_max: int
-
-    def check(self, value: object, at: str) -> Iterator[FieldError]:
-        if not isinstance(value, dict):
-            yield FieldError(at, "expected an object")
-            return
-        if len(value) > self.entries_max:
-            yield FieldError(at, f"expected at most {self.entries_max} entries")
-            return
-        for name, item in value.items():
-            yield from self.name.check(name, at + pointer(name))
-            yield from self.value.check(item, at + pointer(name))
-
-    def schema(self) -> dict[str, object]:
-        return {
-            "type": "object",
-            "propertyNames": self.name.schema(),
-            "additionalProperties": self.value.schema(),
-            "maxProperties": self.entries_max,
-        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

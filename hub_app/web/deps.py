@@ -1,0 +1,180 @@
+"""What the API needs, as one value that the composition fills. Nothing here is found by import or by name."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from hub_app.domain.fact import Fact
+from hub_app.domain.subscription import Subscription
+from hub_app.ports import Clock, Entropy, Keyring, Sender
+from hub_app.settings import Settings
+from hub_app.telemetry import Log, Metrics
+from hub_app.web.arrivals import Arrivals
+
+
+class ShardAway(Exception):
+    """The shard is not served here (any more): nothing was written. The caller asks again, and finds the owner."""
+
+
+class OutcomeUnknown(Exception):
+    """A write was sent and its acknowledgement did not come: it may exist all the same."""
+
+
+class ApiKey(Protocol):
+    """A tenant's key; of its secret only the SHA-256 is kept."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def tenant(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def scopes(self) -> frozenset[str]: ...
+    @property
+    def secret_sha256(self) -> bytes: ...
+    @property
+    def created_at_ms(self) -> int: ...
+
+
+class Keys(Protocol):
+    """All keys of all tenants, tailed by every worker."""
+
+    @property
+    def caught_up(self) -> bool:
+        """The topic has been read to its end once, and its reader is not known to be behind."""
+
+    def get(self, key_id: str) -> ApiKey | None: ...
+
+    def of_tenant(self, tenant: str) -> Sequence[ApiKey]: ...
+
+    async def refresh(self, timeout_ms: int) -> bool:
+        """Reads to where the topic's end is now; False when that could not be done in time."""
+
+
+class Subscriptions(Protocol):
+    """All subscriptions of all tenants, tailed by every worker; on the owner of a shard its own writes are in it before
+    they are answered."""
+
+    def get(self, tenant: str, id: str) -> Subscription | None: ...
+
+    def of_tenant(self, tenant: str) -> Sequence[Subscription]: ...
+
+
+class Writer(Protocol):
+    """The single writer of this worker's inbox shards. Each call returns after the record is acknowledged and applied;
+    raises `ShardAway` when nothing was written, `OutcomeUnknown` when it may have been."""
+
+    async def put_subscription(self, subscription: Subscription) -> None: ...
+
+    async def delete_subscription(self, tenant: str, id: str) -> None: ...
+
+    async def put_key(self, key: ApiKey) -> None: ...
+
+    async def delete_key(self, tenant: str, id: str) -> None: ...
+
+
+class Page(Protocol):
+    @property
+    def facts(self) -> list[Fact]: ...
+    @property
+    def next_seq(self) -> int: ...
+    @property
+    def more(self) -> bool: ...
+
+
+class InboxReader(Protocol):
+    """One open inbox shard (`tables.inbox.InboxTable`). Calls are short and do not wait."""
+
+    def events_after(
+        self,
+        tenant: str,
+        after: int,
+        *,
+        limit: int,
+        bytes_max: int,
+        wants: Callable[[str, str], bool] | None = None,
+    ) -> Page: ...
+
+    def fact(self, tenant: str, seq: int) -> Fact | None: ...
+
+    def oldest(self, tenant: str) -> int | None: ...
+
+    def newest(self, tenant: str) -> int | None: ...
+
+    def horizon(self, tenant: str) -> int: ...
+
+
+class Owners(Protocol):
+    """Who serves which inbox shard."""
+
+    def is_here(self, shard: int) -> bool:
+        """Open in this worker, under a valid lease."""
+
+    def inbox(self, shard: int) -> InboxReader | None:
+        """The tables of a shard that is here; None when it has just gone."""
+
+    async def url_of(self, shard: int) -> str | None:
+        """Where its owner is reached, as far as known; None when nobody owns it. May be this worker's own URL, while
+        the shard opens."""
+
+
+class Reason(Protocol):
+    @property
+    def since_ms(self) -> int: ...
+    @property
+    def text(self) -> str: ...
+
+
+Readiness = Callable[[], Mapping[str, Reason]]
+"""What stands still, by name; empty means ready."""
+
+
+class Reply(NamedTuple):
+    """An answer of another worker."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class NoReply(NamedTuple):
+    """`sent`: the other worker may have seen the request."""
+
+    sent: bool
+    detail: str
+
+
+class Peers(Protocol):
+    """Carries a request to another worker (`web.peers`)."""
+
+    async def send(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes, timeout_ms: int
+    ) -> Reply | NoReply: ...
+
+    async def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebDeps:
+    settings: Settings
+    version: str
+    admin_key: str = field(repr=False)  # empty: no bootstrap admin
+    clock: Clock
+    entropy: Entropy
+    keyring: Keyring
+    sender: Sender
+    keys: Keys
+    subscriptions: Subscriptions
+    writer: Writer
+    owners: Owners
+    peers: Peers
+    readiness: Readiness
+    stopping: Callable[[], bool]  # true from the first sign of the end: not ready, polls end
+    metrics: Metrics
+    log: Log
+    arrivals: Arrivals
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
