@@ -98,7 +98,6 @@ class Family(Generic[Child]):
             child = self._children.setdefault(values, self._make())
         return child
 
-    @property
     def only(self) -> Child:
         """The child of a family without labels."""
         return self._children[()]
