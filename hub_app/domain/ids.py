@@ -9,9 +9,10 @@ from __future__ import annotations
 from base64 import b32encode
 from hashlib import blake2b
 
+from hub_app.domain.limits import OFFSET_BITS
+
 SEP = "\x1f"
 
-OFFSET_BITS = 40
 _OFFSET_MASK = (1 << OFFSET_BITS) - 1
 DELIVERY_ID_BYTES = 16
 

@@ -47,6 +47,14 @@ CLAIMS_PER_RECORD_MAX = 4_096
 DETAIL_BYTES_MAX = 512
 """What a quarantined record says about why."""
 
+OFFSET_BITS = 40
+"""Of an arrival sequence: offset in the lower bits, epoch above them."""
+EPOCH_MAX = (1 << 19) - 1
+NUMBER_DIGITS_MAX = 18
+"""Longest count read from a header; what has as many digits fits in 63 bits."""
+TEXT_BYTES_MAX = 4 * KIB
+"""Longest short text read from a header of the hub's own: a tenant, a sink's address, a reason."""
+
 # -- topics ------------------------------------------------------------------------------------------------------------
 TOPIC_NAME_BYTES_MAX = 249
 """Kafka's own rule."""
@@ -78,5 +86,7 @@ assert PAYLOAD_BYTES_MAX + HEADERS_BYTES_MAX + HUB_HEADERS_BYTES_MAX <= RECORD_B
 assert ERROR_BYTES_MAX + ANSWER_START_BYTES_MAX <= HUB_HEADERS_BYTES_MAX
 assert CLAIMS_PER_RECORD_MAX * 128 <= RECORD_BYTES_MAX
 assert SUBJECT_BYTES_MAX <= HEADERS_BYTES_MAX
+assert (EPOCH_MAX + 1) << OFFSET_BITS <= 10**NUMBER_DIGITS_MAX < 1 << 63
+assert max(TENANT_BYTES_MAX, SOURCE_BYTES_MAX, ERROR_BYTES_MAX) <= TEXT_BYTES_MAX
 assert SUSPENDED_MS_MAX + OUTAGE_MS_MAX < TOMBSTONE_MS
 assert SEGMENT_MS < SUSPENDED_MS_MAX

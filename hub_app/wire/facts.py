@@ -51,8 +51,7 @@ def read(headers: HeadersRead, value: bytes | None, *, epoch: int, offset: int) 
     """The fact of a record at `offset` of its shard's partition in `epoch`. Total."""
     found: dict[str, bytes] = dict(headers)  # type: ignore[arg-type]  # a null fails below, as a value of no use
     try:
-        in_order = [name for name, _ in headers[:_OWN]] == _LAYOUT and None not in found.values()
-        event = tuple(headers[_OWN:]) if in_order else carried(headers)
+        in_order = [name for name, _ in headers[:_OWN]] == _LAYOUT
         if found["hub-schema"] != SCHEMA:
             return Unreadable(f"fact: schema {found['hub-schema']!r}")
         type = found["ce-type"]
@@ -64,7 +63,7 @@ def read(headers: HeadersRead, value: bytes | None, *, epoch: int, offset: int) 
             found["ce-id"].decode(),
             text(type),
             _event_type(type, found.get("ce-resourcetype"), found.get("ce-eventtype")),
-            event,  # type: ignore[arg-type]  # as above
+            carried(headers[_OWN:] if in_order else headers),
             value or b"",
             instant(found["hub-received-at"]),
         )

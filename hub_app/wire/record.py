@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from hub_app.domain.instants import parse_rfc3339, rfc3339_bytes
-from hub_app.domain.limits import ERROR_BYTES_MAX, TEXTS_MAX
+from hub_app.domain.limits import ERROR_BYTES_MAX, NUMBER_DIGITS_MAX, TEXT_BYTES_MAX, TEXTS_MAX
 
 Header = tuple[str, bytes]
 Headers = list[Header]
@@ -27,9 +27,6 @@ SCHEMA = b"1"
 SCHEMA_HEADER: Header = ("hub-schema", SCHEMA)
 OWN = "hub-"
 OMITTED: Header = ("hub-payload-omitted", b"true")
-
-_TEXT_BYTES_MAX = 4_096
-_DIGITS_MAX = 18
 
 
 class Unreadable(NamedTuple):
@@ -72,14 +69,14 @@ def carried(headers: HeadersRead) -> tuple[Header, ...]:
 @lru_cache(maxsize=TEXTS_MAX)
 def text(data: bytes) -> str:
     """A short UTF-8 text. Cached: tenants, destinations, subscriptions come again and again, and share one object."""
-    if len(data) > _TEXT_BYTES_MAX:
+    if len(data) > TEXT_BYTES_MAX:
         raise ValueError("a text of the hub is too long")
     return data.decode()
 
 
 def number(data: bytes) -> int:
     """A count: ASCII digits, at most 18."""
-    if not data.isdigit() or len(data) > _DIGITS_MAX:
+    if not data.isdigit() or len(data) > NUMBER_DIGITS_MAX:
         raise ValueError("not a count")
     return int(data)
 
