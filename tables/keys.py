@@ -1,0 +1,58 @@
+"""The global table of API keys."""
+
+from __future__ import annotations
+
+from hub_app.domain.apikey import ApiKey
+from hub_app.domain.idempotency import Answer
+from hub_app.wire import keys as wire
+from hub_app.wire.record import Unreadable
+from tables.globals import GlobalTable, HeadersGiven
+
+
+class KeysTable(GlobalTable[wire.Stored]):
+    """Keys by id. A key whose newest record cannot be read opens nothing (it may have been revoked there), and is
+    `undecided`: the answer is then 503, never 401."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(topic)
+        self._rows: dict[bytes, wire.Stored] = {}
+        self._by_id: dict[str, bytes] = {}
+
+    def get(self, key_id: str) -> ApiKey | None:
+        """A key that is there and not revoked."""
+        row = self._rows.get(self._by_id.get(key_id, b""))
+        key = row.api_key if row else None
+        return key if key is not None and key.revoked_at_ms is None else None
+
+    def undecided(self, key_id: str) -> bool:
+        """Whether the newest record of this key cannot be read."""
+        return any(key.rpartition(b"\x1f")[2] == key_id.encode() for key in self._unreadable)
+
+    def of_tenant(self, tenant: str) -> list[ApiKey]:
+        """Keys that are not revoked, oldest first."""
+        rows = [row.api_key for row in self._rows.values() if row.tenant == tenant and row.api_key]
+        return sorted((k for k in rows if k.revoked_at_ms is None), key=lambda key: (key.created_at_ms, key.id))
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def answers(self, tenant: str, id: str) -> tuple[Answer, ...]:
+        row = self._rows.get(wire.key(tenant, id))
+        return row.answers if row else ()
+
+    # -- records -------------------------------------------------------------------------------------------------
+    def _read(self, key: bytes, value: bytes | None, headers: HeadersGiven) -> wire.Stored | None | Unreadable:
+        stored = wire.read(key, value, headers)
+        return None if not isinstance(stored, Unreadable) and stored.api_key is None else stored
+
+    def _put(self, key: bytes, row: wire.Stored) -> None:
+        self._rows[key] = row
+        self._by_id[row.id] = key
+
+    def _drop(self, key: bytes) -> None:
+        row = self._rows.pop(key, None)
+        if row is not None and self._by_id.get(row.id) == key:
+            del self._by_id[row.id]
+
+    def _lost(self, key: bytes) -> None:
+        self._drop(key)

@@ -1,0 +1,95 @@
+"""The global table of subscriptions, by tenant, with a compiled index per tenant for matching."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from hub_app.domain.idempotency import Answer
+from hub_app.domain.matching import Index
+from hub_app.domain.subscription import Subscription
+from hub_app.wire import subscriptions as wire
+from hub_app.wire.record import Unreadable
+from tables.globals import GlobalTable, HeadersGiven
+
+GONE_MAX = 10_000
+"""Deleted subscriptions whose answers are still remembered; the oldest goes first."""
+
+
+class Held(NamedTuple):
+    subscription: Subscription
+    answers: tuple[Answer, ...]
+
+
+class SubscriptionsTable(GlobalTable[wire.Stored]):
+    """All subscriptions of all tenants. Returned values are immutable and may be kept."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(topic)
+        self._tenants: dict[str, dict[str, Held]] = {}
+        self._gone: dict[tuple[str, str], tuple[Answer, ...]] = {}
+        self._indexes: dict[str, Index] = {}
+        self._count = 0
+
+    def get(self, tenant: str, id: str) -> Subscription | None:
+        held = self._tenants.get(tenant, {}).get(id)
+        return held.subscription if held else None
+
+    def of_tenant(self, tenant: str) -> list[Subscription]:
+        """Oldest first."""
+        rows = [held.subscription for held in self._tenants.get(tenant, {}).values()]
+        return sorted(rows, key=lambda row: (row.created_at_ms, row.id))
+
+    def tenants(self) -> list[str]:
+        return sorted(self._tenants)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def count(self, tenant: str) -> int:
+        return len(self._tenants.get(tenant, ()))
+
+    def matcher(self, tenant: str) -> Index:
+        """The tenant's subscriptions as they stand, compiled; made anew only after one of them changed. Tenants without
+        subscriptions share nothing and keep nothing."""
+        index = self._indexes.get(tenant)
+        if index is None:
+            index = Index(tenant, self.of_tenant(tenant))
+            if tenant in self._tenants:
+                self._indexes[tenant] = index
+        return index
+
+    def answers(self, tenant: str, id: str) -> tuple[Answer, ...]:
+        """Answers remembered with the subscription, also for a while after it was deleted."""
+        held = self._tenants.get(tenant, {}).get(id)
+        return held.answers if held else self._gone.get((tenant, id), ())
+
+    # -- records -------------------------------------------------------------------------------------------------
+    def _read(self, key: bytes, value: bytes | None, headers: HeadersGiven) -> wire.Stored | None | Unreadable:
+        stored = wire.read(key, value, headers)
+        # A deletion with answers is a row of a kind: it must be kept in sight of those who repeat their request.
+        if isinstance(stored, Unreadable) or stored.subscription is not None or stored.answers:
+            return stored
+        return None
+
+    def _put(self, key: bytes, row: wire.Stored) -> None:
+        if row.subscription is None:
+            self._drop(key)
+            self._gone[row.tenant, row.id] = row.answers
+            while len(self._gone) > GONE_MAX:
+                del self._gone[next(iter(self._gone))]
+            return
+        self._gone.pop((row.tenant, row.id), None)
+        rows = self._tenants.setdefault(row.tenant, {})
+        self._count += row.id not in rows
+        rows[row.id] = Held(row.subscription, row.answers)
+        self._indexes.pop(row.tenant, None)
+
+    def _drop(self, key: bytes) -> None:
+        tenant, _, id = key.decode(errors="replace").partition("\x1f")
+        self._gone.pop((tenant, id), None)
+        rows = self._tenants.get(tenant)
+        if rows is not None and rows.pop(id, None) is not None:
+            self._count -= 1
+            self._indexes.pop(tenant, None)
+            if not rows:
+                del self._tenants[tenant]
