@@ -43,7 +43,7 @@ class GlobalTable(ABC, Generic[Row]):
 
     # -- what a subclass says ------------------------------------------------------------------------------------
     @abstractmethod
-    def _read(self, key: bytes, value: bytes | None, headers: HeadersGiven) -> Row | None | Unreadable:
+    def _read(self, key: bytes, value: bytes | None, headers: HeadersGiven) -> Row | Unreadable | None:
         """The row of a record; None when the record says that there is none."""
 
     @abstractmethod
@@ -98,7 +98,7 @@ class GlobalTable(ABC, Generic[Row]):
         """Records that cannot be read, by key; for readiness."""
         return self._unreadable
 
-    def _read_safely(self, key: bytes, value: bytes | None, headers: HeadersGiven) -> Row | None | Unreadable:
+    def _read_safely(self, key: bytes, value: bytes | None, headers: HeadersGiven) -> Row | Unreadable | None:
         try:
             return self._read(key, value, headers)
         except Exception as error:  # a reader is total; should one not be, a record must not stop every worker

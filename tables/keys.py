@@ -37,11 +37,11 @@ class KeysTable(GlobalTable[wire.Stored]):
         return len(self._rows)
 
     def answers(self, tenant: str, id: str) -> tuple[Answer, ...]:
-        row = self._rows.get(wire.key(tenant, id))
+        row = self._rows.get(wire.join_key(tenant, id))
         return row.answers if row else ()
 
     # -- records -------------------------------------------------------------------------------------------------
-    def _read(self, key: bytes, value: bytes | None, headers: HeadersGiven) -> wire.Stored | None | Unreadable:
+    def _read(self, key: bytes, value: bytes | None, headers: HeadersGiven) -> wire.Stored | Unreadable | None:
         stored = wire.read(key, value, headers)
         return None if not isinstance(stored, Unreadable) and stored.api_key is None else stored
 

@@ -64,7 +64,7 @@ class SubscriptionsTable(GlobalTable[wire.Stored]):
         return held.answers if held else self._gone.get((tenant, id), ())
 
     # -- records -------------------------------------------------------------------------------------------------
-    def _read(self, key: bytes, value: bytes | None, headers: HeadersGiven) -> wire.Stored | None | Unreadable:
+    def _read(self, key: bytes, value: bytes | None, headers: HeadersGiven) -> wire.Stored | Unreadable | None:
         stored = wire.read(key, value, headers)
         # A deletion with answers is a row of a kind: it must be kept in sight of those who repeat their request.
         if isinstance(stored, Unreadable) or stored.subscription is not None or stored.answers:
