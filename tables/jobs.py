@@ -7,23 +7,32 @@ keeps what it is told, in batches that carry the consumed offset with them.
     payloads  delivery_id                        -> carried headers, payload bytes (read only at claim)
     due       destination digest, due, delivery  -> (empty): the order inside a destination
     claims    delivery_id                        -> attempt, reclaims, deadline
-    done_0/1  delivery_id                        -> highest finished attempt (two generations)
+    done_0/1  delivery_id                        -> highest finished version (two generations)
 """
 
 from __future__ import annotations
 
 import marshal
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from typing import NamedTuple
 
-from hub_app.domain.delivery import Job
+from hub_app.domain.delivery import NOTHING, Job, Version
 from hub_app.domain.ids import SEP
-from tables.shard import ShardBatch, ShardStore
+from tables.memory import Family
+from tables.shard import Batch, ShardStore
 
-FAMILIES = ("jobs", "payloads", "due", "claims", "done_0", "done_1")
-FINISHED_ALL = 255
-"""Stored for an outcome that finishes every version (delivered, dead)."""
+FAMILIES = (
+    Family("jobs", lookups=True),
+    Family("payloads", lookups=True, buffer_bytes=8 << 20),
+    Family("due"),
+    Family("claims", buffer_bytes=256 << 10),
+    Family("done_0", lookups=True, buffer_bytes=1 << 20),
+    Family("done_1", lookups=True, buffer_bytes=1 << 20),
+)
+_LAST = b"\xff" * 41  # after every key of every family
+_SLICE = 2_000
+_ATTEMPT_MAX, _MOVES_MAX = 0xFF, 0xFFFF  # above every real attempt and copy: "all of them"
 
 # marshal's version 4 has been stable since Python 3.4 and costs a quarter of struct plus joins; a store is a rebuildable
 # working copy, and its schema version (tables/shard.py) is raised whenever this layout changes.
@@ -71,17 +80,19 @@ class JobTable:
         self._done_now, self._done_before = "done_0", "done_1"
 
     # -- rows ----------------------------------------------------------------------------------------------------------
-    def rows(self, ids: Sequence[bytes]) -> list[Row | None]:
-        return [value and self._row(key, value) for key, value in zip(ids, self.store.multi_get("jobs", ids), strict=True)]
+    def rows(self, ids: list[bytes]) -> list[Row | None]:
+        return [
+            value and self._row(key, value) for key, value in zip(ids, self.store.multi_get("jobs", ids), strict=True)
+        ]
 
-    def all_rows(self) -> Iterator[Row]:
-        """Every row, unordered. Consume it within one step of the event loop, or in slices (`rows_after`)."""
-        return (self._row(key, value) for key, value in self.store.scan("jobs", b"", b"\xff" * 17))
+    def slices(self) -> Iterator[list[Row]]:
+        """Every row, in slices: the caller lets the event loop breathe between two of them."""
+        after = b""
+        while found := self.store.scan("jobs", after, _LAST, _SLICE):
+            after = found[-1][0] + b"\0"
+            yield [self._row(key, value) for key, value in found]
 
-    def rows_after(self, after: bytes, limit: int) -> list[Row]:
-        return [self._row(k, v) for k, v in self.store.scan("jobs", after + b"\0", b"\xff" * 17, limit)]
-
-    def put(self, batch: ShardBatch, row: Row, payload: bytes | None) -> None:
+    def put(self, batch: Batch, row: Row, payload: bytes | None) -> None:
         """Writes the row; `payload` (from `pack_payload`) only where it is new: versions of a job share its bytes."""
         job = row.job
         batch.put("jobs", job.delivery_id, marshal.dumps((tuple(job)[1:], row.due_ms, row.sources), _FORMAT))
@@ -89,61 +100,64 @@ class JobTable:
         if payload is not None:
             batch.put("payloads", job.delivery_id, payload)
 
-    def take_from_due(self, batch: ShardBatch, row: Row) -> None:
+    def take_from_due(self, batch: Batch, row: Row) -> None:
         """Removes the row's place in the order; to be followed by `put` (another due time) or `drop`."""
         batch.delete("due", due_key(self.digest(row.job.tenant, row.job.destination), row.due_ms, row.job.delivery_id))
 
-    def drop(self, batch: ShardBatch, row: Row) -> None:
+    def drop(self, batch: Batch, row: Row) -> None:
         key = row.job.delivery_id
         self.take_from_due(batch, row)
         batch.delete("jobs", key)
         batch.delete("payloads", key)
         batch.delete("claims", key)
 
-    def earliest(self, tenant: str, destination: str, limit: int) -> list[Row]:
-        """The first `limit` rows of a destination by due time."""
+    def earliest(self, tenant: str, destination: str, *, from_ms: int, limit: int) -> list[Row]:
+        """The first `limit` rows of a destination that are due at `from_ms` or later, by due time. Starting there keeps
+        the scan off the deleted keys of what was finished before."""
         digest = self.digest(tenant, destination)
-        ids = [key[24:] for key, _ in self.store.scan("due", digest, digest + b"\xff" * 25, limit)]
+        start = digest + from_ms.to_bytes(8, "big")
+        ids = [key[24:] for key, _ in self.store.scan("due", start, digest + b"\xff" * 25, limit)]
         return [row for row in self.rows(ids) if row]
 
     # -- payloads ------------------------------------------------------------------------------------------------------
     def payload(self, delivery_id: bytes) -> tuple[tuple[tuple[str, bytes], ...], bytes]:
         """(carried headers, payload bytes) of a job; KeyError when the table has none."""
-        (value,) = self.store.multi_get("payloads", (delivery_id,))
+        (value,) = self.store.multi_get("payloads", [delivery_id])
         if value is None:
             raise KeyError(delivery_id.hex())
         loaded: tuple[tuple[tuple[str, bytes], ...], bytes] = marshal.loads(value)
         return loaded
 
     # -- claims --------------------------------------------------------------------------------------------------------
-    def claim(self, batch: ShardBatch, row: Row, deadline_ms: int) -> None:
-        batch.put("claims", row.job.delivery_id, marshal.dumps((row.job.attempt, row.job.reclaims, deadline_ms), _FORMAT))
+    def claim(self, batch: Batch, row: Row, deadline_ms: int) -> None:
+        batch.put(
+            "claims", row.job.delivery_id, marshal.dumps((row.job.attempt, row.job.reclaims, deadline_ms), _FORMAT)
+        )
 
-    def note_claim(self, batch: ShardBatch, delivery_id: bytes, claim: Claim) -> None:
+    def note_claim(self, batch: Batch, delivery_id: bytes, claim: Claim) -> None:
         """A claim that another owner wrote to the attempts log."""
         batch.put("claims", delivery_id, marshal.dumps(tuple(claim), _FORMAT))
 
-    def release(self, batch: ShardBatch, delivery_id: bytes) -> None:
+    def release(self, batch: Batch, delivery_id: bytes) -> None:
         batch.delete("claims", delivery_id)
 
     def claims(self) -> dict[bytes, Claim]:
-        return {key: Claim(*marshal.loads(value)) for key, value in self.store.scan("claims", b"", b"\xff" * 17)}
+        return {key: Claim(*marshal.loads(value)) for key, value in self.store.scan("claims", b"", _LAST, 1 << 20)}
 
     # -- outcomes already known ----------------------------------------------------------------------------------------
-    def finished(self, ids: Sequence[bytes]) -> list[int]:
-        """The highest finished attempt per id, 0 where none is known."""
+    def finished(self, ids: list[bytes]) -> list[Version]:
+        """The highest finished version per id, NOTHING where none is known."""
         now, before = self.store.multi_get(self._done_now, ids), self.store.multi_get(self._done_before, ids)
-        return [max(a[0] if a else 0, b[0] if b else 0) for a, b in zip(now, before, strict=True)]
+        return [max(_version(a), _version(b)) for a, b in zip(now, before, strict=True)]
 
-    def mark_finished(self, batch: ShardBatch, delivery_id: bytes, attempt: int) -> None:
-        batch.put(self._done_now, delivery_id, bytes((min(attempt, FINISHED_ALL),)))
+    def mark_finished(self, batch: Batch, delivery_id: bytes, upto: Version) -> None:
+        attempt, moves = min(upto[0], _ATTEMPT_MAX), min(upto[1], _MOVES_MAX)
+        batch.put(self._done_now, delivery_id, bytes((attempt, moves >> 8, moves & 0xFF)))
 
     def turn_generation(self) -> None:
         """Forgets the older half of the known outcomes (a later repeat is then attempted again: never a loss)."""
         self._done_now, self._done_before = self._done_before, self._done_now
-        batch = self.store.batch()
-        batch.delete_range(self._done_now, b"", b"\xff" * 17)
-        self.store.write(batch)
+        self.store.empty(self._done_now)
 
     # -- helpers -------------------------------------------------------------------------------------------------------
     def digest(self, tenant: str, destination: str) -> bytes:
@@ -157,6 +171,10 @@ class JobTable:
     def _row(self, key: bytes, value: bytes) -> Row:
         fields, due_ms, sources = marshal.loads(value)
         return Row(Job(key, *fields), due_ms, sources, self.shard)
+
+
+def _version(value: bytes | None) -> Version:
+    return (value[0], value[1] << 8 | value[2]) if value else NOTHING
 
 
 def pack_payload(headers: Iterable[tuple[str, bytes]], value: bytes) -> bytes:

@@ -1,0 +1,180 @@
+"""Exactly one attempt of one delivery (docs/delivery.md, "One attempt").
+
+`may` answers before anything is claimed: is there still somebody to deliver to? `make` sends once and says what came of
+it. Nothing here keeps state of a job; what an outcome means for it is settled by `agents.settle`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from hub_app.domain.backoff import Curve
+from hub_app.domain.classify import answered, not_tried, unanswered
+from hub_app.domain.delivery import Dead, DeadReason, Deferred, Job, NextStep, Result, next_step, overstayed
+from hub_app.domain.egress import EgressPolicy, UrlProblem, check_url
+from hub_app.domain.ids import event_id
+from hub_app.domain.limits import MINUTE_MS, SECOND_MS
+from hub_app.domain.signing import Signer, WebhookHead
+from hub_app.domain.subscription import Subscription, signing_secrets
+from hub_app.ports import Answer, Clock, Entropy, Keyring, Request, SecretUnavailable, Sender, Target
+from tables.subscriptions import SubscriptionsTable
+
+HOLD_MS = MINUTE_MS
+"""How long a job of an inactive subscription is left alone before it is looked at again."""
+UNKNOWN_MS = SECOND_MS
+"""The same for a subscription this worker's table has not reached yet."""
+PREPARED_MAX = 10_000
+
+
+class Go(NamedTuple):
+    subscription: Subscription
+
+
+class Attempted(NamedTuple):
+    """What came of an attempt. `answer` is the start of the body, for the attempts log."""
+
+    result: Result
+    step: NextStep
+    answer: bytes
+    started_ms: int
+    took_ms: int
+
+
+class _Prepared(NamedTuple):
+    subscription: Subscription
+    until_ms: int
+    target: Target
+    path: bytes
+    head: WebhookHead
+    timeout_ms: int
+
+
+class Attempter:
+    def __init__(
+        self,
+        *,
+        subscriptions: SubscriptionsTable,
+        passed: Callable[[str, int], bool],
+        sender: Sender,
+        keyring: Keyring,
+        clock: Clock,
+        entropy: Entropy,
+        curve: Curve,
+        policy: EgressPolicy,
+        timeout_ms: int,
+        connect_timeout_ms: int,
+        max_age_ms: int,
+        user_agent: str,
+    ) -> None:
+        """`passed(tenant, offset)`: whether the table of subscriptions has read the tenant's partition past `offset`."""
+        self._subscriptions, self._passed, self._sender, self._keyring = subscriptions, passed, sender, keyring
+        self._clock, self._entropy, self._curve, self._policy = clock, entropy, curve, policy
+        self.timeout_ms, self._connect_timeout_ms, self._max_age_ms = timeout_ms, connect_timeout_ms, max_age_ms
+        self._user_agent = user_agent
+        self._prepared: dict[str, _Prepared] = {}
+
+    def may(self, job: Job, now_ms: int) -> Go | Dead | Deferred:
+        """Whether the job is to be attempted now. Deferred: not now, nothing is spent, look again at `until_ms`."""
+        subscription = self._subscriptions.get(job.tenant, job.subscription)
+        if subscription is None:
+            if self._passed(job.tenant, job.subscriptions_offset):
+                return Dead(DeadReason.SUBSCRIPTION_DELETED)
+            return Deferred(now_ms + UNKNOWN_MS)
+        if subscription.receives:
+            return Go(subscription)
+        since_ms = subscription.disabled_at_ms or subscription.updated_at_ms
+        reason = overstayed(inactive_since_ms=since_ms, deferred_since_ms=None, now_ms=now_ms)
+        return Dead(reason) if reason else Deferred(now_ms + HOLD_MS)
+
+    async def make(
+        self, job: Job, subscription: Subscription, headers: tuple[tuple[str, bytes], ...], body: bytes
+    ) -> Attempted:
+        started_ms, began = self._clock.now_ms(), self._clock.monotonic_ms()
+        answer = b""
+        try:
+            ready = self._prepare(subscription, started_ms)
+        except (SecretUnavailable, ValueError) as error:
+            result = not_tried("secret_unavailable", str(error))
+            return self._attempted(job, result, b"", started_ms, began)
+        if isinstance(ready, UrlProblem):  # the deployment's rules changed since it was verified
+            result = unanswered("blocked_address", ready.detail)
+        else:
+            reply = await self._sender.send(
+                self._request(ready, job, headers, body, started_ms),
+                connect_timeout_ms=self._connect_timeout_ms,
+                timeout_ms=ready.timeout_ms,
+            )
+            if isinstance(reply, Answer):
+                result, answer = answered(reply.status, reply.retry_after), reply.body
+            else:
+                result = unanswered(reply.kind, reply.detail)
+        return self._attempted(job, result, answer, started_ms, began)
+
+    def broken(self, job: Job, error: BaseException, started_ms: int, began: int) -> Attempted:
+        """Our own fault kept the attempt from being made: not charged."""
+        return self._attempted(job, not_tried("internal", repr(error)), b"", started_ms, began)
+
+    def _attempted(self, job: Job, result: Result, answer: bytes, started_ms: int, began: int) -> Attempted:
+        step = next_step(
+            job,
+            result,
+            curve=self._curve,
+            started_at_ms=started_ms,
+            now_ms=self._clock.now_ms(),
+            draw=self._entropy.draw(),
+            max_age_ms=self._max_age_ms,
+        )
+        return Attempted(result, step, answer, started_ms, self._clock.monotonic_ms() - began)
+
+    def _request(
+        self, ready: _Prepared, job: Job, headers: tuple[tuple[str, bytes], ...], body: bytes, now_ms: int
+    ) -> Request:
+        ce = dict(headers)
+        resource, event = ce.get("ce-resourcetype"), ce.get("ce-eventtype")
+        event_type = f"{resource.decode()}.{event.decode()}" if resource and event else ce["ce-type"].decode()
+        head = ready.head.build(
+            headers=headers,
+            event_type=event_type,
+            delivery_id=job.delivery_id,
+            attempt=job.attempt,
+            event_id=event_id(job.tenant, job.topic, ce["ce-source"].decode(), ce["ce-id"].decode()),
+            timestamp_s=now_ms // 1000,
+            body=body,
+        )
+        return Request(ready.target, b"POST", ready.path, head, body)
+
+    def _prepare(self, subscription: Subscription, now_ms: int) -> _Prepared | UrlProblem:
+        """The static part of a subscription's requests, made once per revision. Secrets live in its signer only.
+        Raises SecretUnavailable, or ValueError for a secret that is none."""
+        ready = self._prepared.get(subscription.id)
+        if ready is not None and ready.subscription is subscription and now_ms < ready.until_ms:
+            return ready
+        url = check_url(
+            subscription.sink.url, allow_private=self._policy.allow_private, allow_cidrs=self._policy.allow_cidrs
+        )
+        if isinstance(url, UrlProblem):
+            return url
+        context = secret_context(subscription)
+        secrets = [
+            self._keyring.open(sealed, context=context).decode()
+            for sealed in signing_secrets(subscription, now_ms=now_ms)
+        ]
+        until_ms = subscription.previous_secret_until_ms or 0
+        ready = _Prepared(
+            subscription,
+            until_ms if until_ms > now_ms else 1 << 62,
+            Target(url.scheme, url.host, url.port),
+            url.path.encode(),
+            WebhookHead(signer=Signer(secrets), user_agent=self._user_agent, static_headers=subscription.sink.headers),
+            min(self.timeout_ms, subscription.sink.timeout_ms),
+        )
+        if len(self._prepared) >= PREPARED_MAX:
+            self._prepared.clear()
+        self._prepared[subscription.id] = ready
+        return ready
+
+
+def secret_context(subscription: Subscription) -> str:
+    """What a sealed secret is bound to: tenant, subscription and field (docs/http-api.md, "Secrets")."""
+    return f"{subscription.tenant}\x1f{subscription.id}\x1fsecret"

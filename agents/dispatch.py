@@ -1,0 +1,203 @@
+"""Dispatch: claims due jobs in fair order, has each attempted once, hands the outcome to be settled.
+
+One per process. It claims only under a valid lease, from shards that have read what their logs held when they were
+opened (docs/protocol.md, "Dispatch shard"). No job costs a task or a future before it is claimed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from agents.attempt import Attempted, Attempter, Go
+from agents.dispatch_shard import DispatchShard
+from agents.heads import Heads
+from agents.settle import Settled, Settler
+from hub_app.domain.delivery import Dead, Deferred
+from hub_app.domain.fairness import Scheduler
+from hub_app.domain.subscription import Subscription
+from hub_app.kafka.batch import Batch
+from hub_app.ports import Clock
+from hub_app.telemetry.events import Event
+from hub_app.telemetry.log import Log
+from hub_app.telemetry.metrics import Metrics
+from tables.jobs import Row
+from tables.shard import StoreFailed
+
+CLAIM_MARGIN_MS = 2_000
+"""A claim without an outcome counts as interrupted this long after its deadline."""
+UNSETTLED_MAX = 2_048
+"""Outcomes that wait for Kafka; with so many, nothing more is claimed."""
+
+
+class Dispatcher:
+    def __init__(
+        self,
+        *,
+        workers: int,
+        claim_batch: int,
+        idle_interval_ms: int,
+        attempter: Attempter,
+        settler: Settler,
+        clock: Clock,
+        lease_valid: Callable[[int], bool],
+        metrics: Metrics,
+        store_failed: Callable[[DispatchShard, StoreFailed], None],
+    ) -> None:
+        self.workers, self._claim_batch, self._idle_interval_ms = workers, claim_batch, idle_interval_ms
+        self._attempter, self._settler, self._clock, self._lease_valid = attempter, settler, clock, lease_valid
+        self._metrics, self._store_failed, self._log = metrics, store_failed, Log("dispatch")
+        self.heads = Heads(Scheduler(workers))
+        self.draining = False
+        self._pump_due = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._attempts: set[asyncio.Task[None]] = set()
+        self._running: dict[Row, DispatchShard] = {}
+        metrics.in_flight.only().watch(lambda: len(self._running))
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+    def take_in(self, shard: DispatchShard, batch: Batch) -> None:
+        """A batch of deliveries, retries or parked records goes into the shard's table and order. StoreFailed if the
+        table cannot take it."""
+        was_ready = shard.caught_up
+        taken = shard.take_in(batch.topic, batch.records, batch.next_offset)
+        for row in taken.stale:
+            self.heads.withdraw(shard, row)
+        for row in taken.fresh:
+            self.heads.accept(shard, row)
+        if not was_ready:
+            self.resume_when_ready(shard)
+        if taken.fresh:
+            self.wake()
+
+    def resume_when_ready(self, shard: DispatchShard) -> None:
+        if shard.suspended and shard.caught_up and not shard.closed:
+            self.heads.resume(shard)
+            self.wake()
+
+    # -- claiming ------------------------------------------------------------------------------------------------------
+    def wake(self) -> None:
+        """Something changed: look for work once in this turn of the event loop."""
+        if not self._pump_due:
+            self._pump_due = True
+            asyncio.get_running_loop().call_soon(self._pump)
+
+    def _pump(self) -> None:
+        self._pump_due = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self.draining:
+            return
+        now_ms, mono_ms = self._clock.now_ms(), self._clock.monotonic_ms()
+        wait_ms = self._idle_interval_ms
+        if self._lease_valid(mono_ms) and self._settler.waiting < UNSETTLED_MAX:
+            if self._claim_round(now_ms, mono_ms) >= self._claim_batch:
+                self.wake()
+                return
+            wake_ms = self.heads.scheduler.next_wake_ms()
+            if wake_ms is not None:
+                wait_ms = max(1, min(wait_ms, wake_ms - now_ms))
+        self._timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self.wake)
+
+    def _claim_round(self, now_ms: int, mono_ms: int) -> int:
+        """Claims up to a batch of jobs; every claim is in its table before its attempt starts."""
+        taken, by_shard = 0, dict[DispatchShard, list[tuple[Row, Subscription]]]()
+        while taken < self._claim_batch and (row := self.heads.pick(now_ms, mono_ms)) is not None:
+            taken += 1
+            shard = self.heads.shards[row.shard]
+            may = self._attempter.may(row.job, now_ms)
+            if isinstance(may, Go):
+                by_shard.setdefault(shard, []).append((row, may.subscription))
+            else:
+                self._do_without(shard, row, may, now_ms, mono_ms)
+        for shard, claimed in by_shard.items():
+            self._claim(shard, claimed, now_ms)
+        return taken
+
+    def _claim(self, shard: DispatchShard, claimed: list[tuple[Row, Subscription]], now_ms: int) -> None:
+        deadline_ms = now_ms + self._attempter.timeout_ms
+        batch = shard.table.store.batch()
+        for row, _ in claimed:
+            shard.claim(batch, row, deadline_ms)
+        try:
+            shard.table.store.write(batch)
+        except StoreFailed as error:
+            for row, _ in claimed:
+                self.heads.scheduler.finished(row, ok=None, now_ms=now_ms, mono_ms=self._clock.monotonic_ms())
+            self._store_failed(shard, error)
+            return
+        self._settler.note_claims(shard, [row for row, _ in claimed], deadline_ms, self._start, claimed)
+
+    def _start(self, shard: DispatchShard, claimed: list[tuple[Row, Subscription]]) -> None:
+        """Begins the attempts of claimed rows (at once, or when the claims' record is acknowledged)."""
+        loop = asyncio.get_running_loop()
+        for row, subscription in claimed:
+            self._running[row] = shard
+            task = loop.create_task(self._attempt(shard, row, subscription))
+            self._attempts.add(task)
+            task.add_done_callback(self._attempts.discard)
+
+    def _do_without(self, shard: DispatchShard, row: Row, may: Dead | Deferred, now_ms: int, mono_ms: int) -> None:
+        """No attempt: the job waits (its row alone moves) or ends."""
+        self.heads.scheduler.finished(row, ok=None, now_ms=now_ms, mono_ms=mono_ms)
+        try:
+            if isinstance(may, Deferred):
+                batch = shard.table.store.batch()
+                shard.reschedule(batch, row, may.until_ms)
+                shard.table.store.write(batch)
+                self.heads.accept(shard, row)
+            else:
+                headers, body = shard.table.payload(row.job.delivery_id)
+                shard.in_hand[row.job.delivery_id] = row
+                self._settler.put(Settled(shard, row, may, None, headers, body))
+        except StoreFailed as error:
+            self._store_failed(shard, error)
+
+    # -- attempting ----------------------------------------------------------------------------------------------------
+    async def _attempt(self, shard: DispatchShard, row: Row, subscription: Subscription) -> None:
+        job = row.job
+        headers: tuple[tuple[str, bytes], ...] = ()
+        body = b""
+        started_ms, began = self._clock.now_ms(), self._clock.monotonic_ms()
+        try:
+            headers, body = shard.table.payload(job.delivery_id)
+            attempted = await self._attempter.make(job, subscription, headers, body)
+        except Exception as error:
+            # Whatever went wrong here is ours, not the sink's: the job is deferred, and somebody is told.
+            self._log.error(Event.AGENT_FAILED, error=error, delivery=job.delivery_id.hex())
+            attempted = self._attempter.broken(job, error, started_ms, began)
+        self._running.pop(row, None)
+        self._finish(shard, row, attempted, headers, body)
+
+    def _finish(
+        self,
+        shard: DispatchShard,
+        row: Row,
+        attempted: Attempted,
+        headers: tuple[tuple[str, bytes], ...],
+        body: bytes,
+    ) -> None:
+        kind = attempted.result.kind
+        ok = True if kind == "delivered" else None if kind == "not_charged" else False
+        now_ms = attempted.started_ms + attempted.took_ms
+        self.heads.scheduler.finished(row, ok=ok, now_ms=now_ms, mono_ms=self._clock.monotonic_ms())
+        self._settler.put(Settled(shard, row, attempted.step, attempted, headers, body))
+        self.wake()
+
+    def settled(self, shard: DispatchShard, row: Row | None) -> None:
+        """The settler is done with a job; `row` is what is to be put into the order, if anything."""
+        if row is not None and not shard.closed:
+            self.heads.accept(shard, row)
+            self.wake()
+
+    # -- ending --------------------------------------------------------------------------------------------------------
+    @property
+    def in_flight(self) -> int:
+        return len(self._running)
+
+    async def drain(self, timeout_ms: int) -> None:
+        """Claims nothing more and waits for the attempts in hand."""
+        self.draining = True
+        if self._attempts:
+            await asyncio.wait(list(self._attempts), timeout=timeout_ms / 1000)

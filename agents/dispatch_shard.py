@@ -1,0 +1,189 @@
+"""One dispatch shard in the hands of its owner: which record stands for which job, and what is finished.
+
+The decisions follow docs/protocol.md, "Dispatch shard". Everything here is synchronous: it is called with records already
+read and outcomes already acknowledged, never waits, and leaves table, offsets and low-water marks in step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from hub_app.domain.delivery import NOTHING, Job, Version, supersedes, version
+from hub_app.kafka.lowwater import LowWater
+from hub_app.wire import jobs as wire_jobs
+from hub_app.wire.record import Unreadable
+from tables.jobs import CLAIMED, WAITING, Claim, JobTable, Row, Source, pack_payload
+
+Place = tuple[str, str]
+"""(tenant, destination)"""
+
+
+class Taken(NamedTuple):
+    """What a batch of records changed: rows to put into the order, and rows that no longer stand for anything."""
+
+    fresh: list[Row]
+    stale: list[Row]
+
+
+class DispatchShard:
+    def __init__(self, number: int, table: JobTable) -> None:
+        self.number, self.table = number, table
+        self.low: dict[str, LowWater] = {}
+        self.until: dict[str, int] = {}  # nothing is claimed before each topic has been read to here
+        self.offered: dict[bytes, Row] = {}  # in memory, at the head of their destination
+        self.in_hand: dict[bytes, Row] = {}  # claimed here, outcome not yet settled
+        self.successors: dict[bytes, Row] = {}  # a newer version that arrived while the older one is in hand
+        self.foreign: dict[bytes, Claim] = {}  # claimed by another owner, or by this one before it died
+        self.held: dict[bytes, Row] = {}  # rows waiting for what comes of a foreign claim
+        self.attempts_offset = 0
+        self.suspended = True
+        self.closed = False
+        self.unreadable = 0
+
+    @property
+    def caught_up(self) -> bool:
+        return all(self.low[topic].position() >= end for topic, end in self.until.items())
+
+    def low_marks(self) -> dict[str, int]:
+        """What may be committed per topic: its lowest unfinished record."""
+        return {topic: low.low() for topic, low in self.low.items()}
+
+    # -- opening -------------------------------------------------------------------------------------------------------
+    def start_reading(self, positions: Mapping[str, int], ends: Mapping[str, int], sources: Iterable[Source]) -> None:
+        """Sets where each topic is read from. `sources`: those of the rows the table holds; below a position what no
+        row stands for is finished, above it records will be read again."""
+        unfinished: dict[str, list[int]] = {topic: [] for topic in positions}
+        for topic, offset in sources:
+            if topic in unfinished and offset < positions[topic]:
+                unfinished[topic].append(offset)
+        self.low = {topic: LowWater(position, sorted(unfinished[topic])) for topic, position in positions.items()}
+        self.until = dict(ends)
+
+    def apply_outcomes(self, outcomes: Iterable[tuple[bytes, Version]]) -> list[Row]:
+        """Outcomes read from the attempts log: (delivery id, version up to which they finish). Returns rows that no
+        longer stand for anything."""
+        latest: dict[bytes, Version] = {}
+        for delivery_id, upto in outcomes:
+            latest[delivery_id] = max(latest.get(delivery_id, NOTHING), upto)
+        if not latest:
+            return []
+        batch, stale = self.table.store.batch(), []
+        for row in self.table.rows(list(latest)):
+            if row and version(row.job) <= latest[row.job.delivery_id]:
+                self.table.drop(batch, row)
+                self._finish_sources(row)
+                stale.append(row)
+        for delivery_id, upto in latest.items():
+            if upto > NOTHING:
+                self.table.mark_finished(batch, delivery_id, upto)
+                self.table.release(batch, delivery_id)
+                self.foreign.pop(delivery_id, None)
+        self.table.store.write(batch)
+        return stale
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+    def take_in(self, topic: str, records: Sequence[Any], next_offset: int) -> Taken:
+        """Takes a batch of one source topic into the table, its offset included."""
+        jobs: list[tuple[Any, Job, tuple[tuple[str, bytes], ...]]] = []
+        for record in records:
+            read = wire_jobs.read_record(record.headers)
+            if isinstance(read, Unreadable):
+                self.unreadable += 1  # only the hub writes here; nothing can be done for it, and it stays in the log
+            else:
+                jobs.append((record, *read))
+        ids = [job.delivery_id for _, job, _ in jobs]
+        batch, low = self.table.store.batch(), self.low[topic]
+        fresh: dict[bytes, Row] = {}
+        stale: list[Row] = []
+        for (record, job, headers), done, stored in zip(
+            jobs, self.table.finished(ids), self.table.rows(ids), strict=True
+        ):
+            key, source = job.delivery_id, (topic, record.offset)
+            if version(job) <= done:
+                continue
+            low.read(record.offset)
+            known = fresh.get(key) or self._in_memory(key) or stored
+            if known is None:
+                fresh[key] = Row(job, job.not_before_ms or job.received_at_ms, (source,), self.number)
+                self.table.put(batch, fresh[key], pack_payload(headers, record.value or b""))
+            else:
+                self._meet(batch, known, job, source, fresh, stale)
+        low.advance(next_offset)
+        batch.set_offset(topic, next_offset)
+        self.table.store.write(batch)
+        return Taken(list(fresh.values()), stale)
+
+    def _in_memory(self, key: bytes) -> Row | None:
+        return self.successors.get(key) or self.in_hand.get(key) or self.offered.get(key) or self.held.get(key)
+
+    def _meet(
+        self, batch: Any, known: Row, job: Job, source: Source, fresh: dict[bytes, Row], stale: list[Row]
+    ) -> None:
+        """A record for a job that is already here: the higher version stands, an equal one stands beside it."""
+        key = job.delivery_id
+        if supersedes(version(job), version(known.job)):
+            newer = Row(job, job.not_before_ms or job.received_at_ms, (source,), self.number)
+            self.table.take_from_due(batch, known)
+            self.table.put(batch, newer, None)
+            if known.state == CLAIMED:
+                self.successors[key] = newer  # its time comes when the attempt in hand has settled
+                return
+            self._finish_sources(known)
+            if self.successors.get(key) is known:
+                self.successors[key] = newer
+                return
+            if fresh.get(key) is not known:
+                stale.append(known)
+            fresh[key] = newer
+        elif version(job) == version(known.job):
+            if source not in known.sources:
+                known.sources = (*known.sources, source)
+                self.table.put(batch, known, None)
+        else:
+            self._finish_source(source)
+
+    # -- claims and outcomes -------------------------------------------------------------------------------------------
+    def claim(self, batch: Any, row: Row, deadline_ms: int) -> None:
+        row.state = CLAIMED
+        self.offered.pop(row.job.delivery_id, None)
+        self.in_hand[row.job.delivery_id] = row
+        self.table.claim(batch, row, deadline_ms)
+
+    def settle(self, batch: Any, row: Row, upto: Version) -> Row | None:
+        """The outcome of `row`'s attempt is acknowledged: forget what it finishes (`NOTHING`: deferred, the row goes
+        on). Returns the row that is to be put into the order now, if any."""
+        key = row.job.delivery_id
+        row.state = WAITING
+        self.in_hand.pop(key, None)
+        self.table.release(batch, key)
+        newer = self.successors.pop(key, None)
+        if upto == NOTHING and newer is None:
+            return row
+        if upto > NOTHING:
+            self.table.mark_finished(batch, key, upto)
+        self._finish_sources(row)
+        if newer is None:
+            self.table.drop(batch, row)
+        elif version(newer.job) <= upto:
+            self.table.drop(batch, newer)
+            self._finish_sources(newer)
+        else:
+            return newer
+        return None
+
+    def reschedule(self, batch: Any, row: Row, due_ms: int, job: Job | None = None) -> None:
+        """Moves the row's due time (and reclaims); no record is written, nothing is finished."""
+        self.table.take_from_due(batch, row)
+        row.due_ms = due_ms
+        row.job = job or row.job
+        self.table.put(batch, row, None)
+
+    def _finish_sources(self, row: Row) -> None:
+        for source in row.sources:
+            self._finish_source(source)
+
+    def _finish_source(self, source: Source) -> None:
+        low = self.low.get(source[0])
+        if low is not None:
+            low.finish(source[1])

@@ -1,0 +1,145 @@
+"""The heads: of each destination's jobs the first few by due time, in memory, offered to the scheduler.
+
+The rest lies in the shard's table, so memory does not grow with a backlog. Invariant, per destination: while `more` is
+set, every row in memory is due no later than `horizon_ms`, every row left in the table no earlier. New rows land on the
+side they belong to. `more` may be set with nothing left behind (a refill finds out), never the other way round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from agents.dispatch_shard import DispatchShard, Place
+from hub_app.domain.fairness import Scheduler
+from tables.jobs import Row
+
+HEAD_ROWS = 64
+LOW_ROWS = 16
+NEVER_MS = 1 << 62
+
+
+class Waiting:
+    """One destination of an open shard."""
+
+    __slots__ = ("horizon_ms", "latest_ms", "more", "offered")
+
+    def __init__(self, *, more: bool = False) -> None:
+        self.offered = 0
+        self.more = more  # the table may hold rows that are not in memory
+        self.horizon_ms = 0
+        self.latest_ms = 0  # an upper bound of what is offered
+
+
+class Heads:
+    def __init__(self, scheduler: Scheduler[Row]) -> None:
+        self.scheduler = scheduler
+        self.shards: dict[int, DispatchShard] = {}
+        self._waiting: dict[int, dict[Place, Waiting]] = {}
+
+    # -- shards come and go --------------------------------------------------------------------------------------------
+    def open(self, shard: DispatchShard, stored: Iterable[Place]) -> None:
+        """`stored`: where the table holds rows. Nothing is offered before `resume`."""
+        self.shards[shard.number] = shard
+        self._waiting[shard.number] = {place: Waiting(more=True) for place in stored}
+
+    def close(self, shard: DispatchShard) -> None:
+        self.suspend(shard)
+        self.shards.pop(shard.number, None)
+        self._waiting.pop(shard.number, None)
+
+    def suspend(self, shard: DispatchShard) -> None:
+        """Takes every row back from the scheduler; attempts in hand go on."""
+        shard.suspended = True
+        for row in list(shard.offered.values()):
+            self._take_back(shard, row)
+        for waiting in self._waiting.get(shard.number, {}).values():
+            waiting.horizon_ms = 0
+
+    def resume(self, shard: DispatchShard) -> None:
+        shard.suspended = False
+        for place in list(self._waiting[shard.number]):
+            self._refill(shard, place)
+
+    # -- rows come and go ----------------------------------------------------------------------------------------------
+    def accept(self, shard: DispatchShard, row: Row) -> None:
+        """Puts a waiting row, already in the table, into the order."""
+        if row.job.delivery_id in shard.foreign:
+            shard.held[row.job.delivery_id] = row
+            return
+        place = (row.job.tenant, row.job.destination)
+        places = self._waiting[shard.number]
+        waiting = places.get(place)
+        if waiting is None:
+            waiting = places[place] = Waiting()
+        if shard.suspended:
+            waiting.more, waiting.horizon_ms = True, 0
+        elif waiting.more:
+            if row.due_ms < waiting.horizon_ms:
+                self._offer(shard, waiting, row)
+        elif waiting.offered >= HEAD_ROWS and row.due_ms >= waiting.latest_ms:
+            waiting.more, waiting.horizon_ms = True, row.due_ms
+        else:
+            self._offer(shard, waiting, row)
+        if waiting.offered > 2 * HEAD_ROWS:
+            self._shed(shard, place)
+        elif waiting.more and waiting.offered < LOW_ROWS:
+            self._refill(shard, place)
+
+    def withdraw(self, shard: DispatchShard, row: Row) -> None:
+        """The row no longer stands for anything (its table rows are gone or replaced already)."""
+        shard.held.pop(row.job.delivery_id, None)
+        offered = shard.offered.get(row.job.delivery_id)
+        if offered is not None:
+            self._take_back(shard, offered)
+
+    def pick(self, now_ms: int, monotonic_ms: int) -> Row | None:
+        """The next row to attempt; it is off the books until it is settled and perhaps accepted again."""
+        row = self.scheduler.pick(now_ms, monotonic_ms)
+        if row is None:
+            return None
+        shard, place = self.shards[row.shard], (row.job.tenant, row.job.destination)
+        waiting = self._waiting[row.shard][place]
+        waiting.offered -= 1
+        shard.offered.pop(row.job.delivery_id, None)
+        if waiting.more and waiting.offered < LOW_ROWS:
+            self._refill(shard, place)
+        if not waiting.offered and not waiting.more:
+            del self._waiting[row.shard][place]
+        return row
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+    def _offer(self, shard: DispatchShard, waiting: Waiting, row: Row) -> None:
+        waiting.latest_ms = row.due_ms if not waiting.offered else max(waiting.latest_ms, row.due_ms)
+        waiting.offered += 1
+        shard.offered[row.job.delivery_id] = row
+        self.scheduler.offer(row.job.tenant, row.job.destination, row.due_ms, row)
+
+    def _take_back(self, shard: DispatchShard, row: Row) -> None:
+        """From memory to the table alone."""
+        del shard.offered[row.job.delivery_id]
+        self.scheduler.remove(row)
+        waiting = self._waiting[shard.number][row.job.tenant, row.job.destination]
+        waiting.offered -= 1
+        waiting.horizon_ms = min(waiting.horizon_ms, row.due_ms) if waiting.more else row.due_ms
+        waiting.more = True
+
+    def _shed(self, shard: DispatchShard, place: Place) -> None:
+        for row in [r for r in shard.offered.values() if (r.job.tenant, r.job.destination) == place]:
+            self._take_back(shard, row)
+        self._refill(shard, place)
+
+    def _refill(self, shard: DispatchShard, place: Place) -> None:
+        waiting = self._waiting[shard.number][place]
+        if not waiting.more:
+            return
+        # The table also holds rows that are offered, held, or in hand: they are passed over.
+        limit = HEAD_ROWS + waiting.offered + len(shard.in_hand) + len(shard.held)
+        found = shard.table.earliest(*place, from_ms=waiting.horizon_ms, limit=limit)
+        for row in found:
+            key = row.job.delivery_id
+            if key in shard.foreign:
+                shard.held.setdefault(key, row)
+            elif key not in shard.offered and key not in shard.in_hand:
+                self._offer(shard, waiting, row)
+            waiting.horizon_ms = row.due_ms
+        waiting.more = len(found) == limit

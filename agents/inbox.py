@@ -1,0 +1,155 @@
+"""Inbox and match: a fact is admitted once, gets its seq, and becomes one delivery per subscription that wants it.
+
+Order of writes (docs/protocol.md, "Inbox shard"): `_emit` (deliveries and quarantine acknowledged), `_remember` (rows and
+consumed offset in one batch), then `batch.done` (offset committed). A crash between two of them repeats work with the
+same ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from agents.outputs import flush, quarantine
+from hub_app.domain.admission import Admission, Known, admit, digest
+from hub_app.domain.delivery import Job
+from hub_app.domain.fact import Fact
+from hub_app.domain.ids import delivery_id, destination_key
+from hub_app.domain.limits import MIB, MINUTE_MS
+from hub_app.kafka.batch import Batch
+from hub_app.kafka.producer import HubProducer, Outbox
+from hub_app.telemetry.events import Event
+from hub_app.telemetry.log import Log
+from hub_app.telemetry.metrics import Metrics
+from hub_app.topics import Names, partition_for
+from hub_app.wire import facts as wire_facts
+from hub_app.wire import jobs as wire_jobs
+from tables.inbox import Admitted, InboxTable, id_key
+from tables.subscriptions import SubscriptionsTable
+
+EXPIRE_ROWS = 2_000
+EXPIRE_EVERY_MS = MINUTE_MS  # of broker time
+OUTPUT_BYTES_MAX = 8 * MIB
+"""One fact may match a thousand subscriptions: outputs are flushed whenever they weigh this much."""
+
+
+class InboxShard:
+    """One inbox shard in the hands of its owner. `emit_from`: below it the group committed; state is rebuilt without
+    emitting anything again."""
+
+    def __init__(self, number: int, table: InboxTable, *, epoch: int, emit_from: int) -> None:
+        self.number, self.table, self.epoch, self.emit_from = number, table, epoch, emit_from
+        self.expire_at_ms = 0
+
+
+class Inbox:
+    def __init__(
+        self,
+        *,
+        producer: HubProducer,
+        names: Names,
+        shards: int,
+        subscriptions: SubscriptionsTable,
+        metrics: Metrics,
+        dedup_window_ms: int,
+        events_retention_ms: int,
+        arrived: Callable[[int, set[str]], None],
+    ) -> None:
+        """`arrived(shard, tenants)`: new facts can be pulled."""
+        self._producer, self._names, self._count = producer, names, shards
+        self._subscriptions, self._metrics, self._log = subscriptions, metrics, Log("inbox")
+        self._window_ms, self._retention_ms, self._arrived = dedup_window_ms, events_retention_ms, arrived
+        self.shards: dict[int, InboxShard] = {}
+        self._admitted, self._duplicates = metrics.admitted.only(), metrics.duplicates.only()
+        self._matched = metrics.matched.only()
+
+    async def handle(self, batch: Batch) -> None:
+        shard = self.shards[batch.shard]
+        outbox = self._producer.outbox()
+        admitted, tenants = await self._judge(shard, batch, outbox)
+        await flush(outbox)  # _emit
+        self._remember(shard, batch, admitted)
+        batch.done()
+        if tenants:
+            self._arrived(shard.number, tenants)
+
+    async def _judge(self, shard: InboxShard, batch: Batch, outbox: Outbox) -> tuple[list[Admitted], set[str]]:
+        """Decides every record and fills the outbox; the admitted facts are still to be written."""
+        facts: list[tuple[Any, Fact, bytes]] = []
+        for record in batch.records:
+            fact = wire_facts.read(record.headers, record.value, epoch=shard.epoch, offset=record.offset)
+            if isinstance(fact, Fact):
+                facts.append((record, fact, id_key(fact)))
+            elif record.offset >= shard.emit_from:
+                quarantine(
+                    outbox, self._names.quarantine, self._count, record, reason="unreadable_fact", detail=fact.reason
+                )
+        admitted: list[Admitted] = []
+        tenants: set[str] = set()
+        here: dict[bytes, Known] = {}
+        weight = 0
+        known = shard.table.look_up([key for _, _, key in facts])
+        for (record, fact, key), stored in zip(facts, known, strict=True):
+            mark = digest(fact.type, fact.value)
+            decision = admit(
+                here.get(key) or stored, seq=fact.seq, digest=mark, at_ms=record.timestamp, window_ms=self._window_ms
+            )
+            emits = record.offset >= shard.emit_from
+            if decision is Admission.FIRST:
+                here[key] = Known(fact.seq, mark, record.timestamp)
+                admitted.append(Admitted(key, fact, mark, record.timestamp))
+                tenants.add(fact.tenant)
+            if decision is Admission.FIRST or decision is Admission.REREAD:
+                if emits:
+                    weight += self._match(shard, fact, outbox) * len(fact.value)
+                    if weight > OUTPUT_BYTES_MAX:
+                        await flush(outbox)
+                        weight = 0
+            elif emits and decision is Admission.COLLISION:
+                self._metrics.collisions.only().inc()
+                self._log.warning(Event.COLLISION, seq=fact.seq)
+                quarantine(
+                    outbox, self._names.quarantine, self._count, record, reason="id_collision", detail=f"seq {fact.seq}"
+                )
+            elif emits:
+                self._duplicates.inc()
+        self._admitted.inc(len(admitted))
+        return admitted, tenants
+
+    def _match(self, shard: InboxShard, fact: Fact, outbox: Outbox) -> int:
+        """One delivery per subscription that receives the fact; how many."""
+        matched = self._subscriptions.matcher(fact.tenant).match(fact)
+        if not matched:
+            return 0
+        shared, offset = wire_jobs.shared(fact), self._subscriptions.offset(shard.number)
+        for subscription in matched:
+            job = Job(
+                delivery_id(fact.tenant, fact.seq, subscription.id),
+                1,
+                0,
+                fact.tenant,
+                subscription.destination,
+                subscription.id,
+                "",
+                fact.seq,
+                fact.topic,
+                fact.received_at_ms,
+                0,
+                offset,
+                0,
+            )
+            key = destination_key(fact.tenant, subscription.destination)
+            partition = partition_for(key, self._count)
+            outbox.add(self._names.deliveries, partition, key, fact.value, wire_jobs.write_shared(job, shared))
+        self._matched.inc(len(matched))
+        return len(matched)
+
+    def _remember(self, shard: InboxShard, batch: Batch, admitted: list[Admitted]) -> None:
+        rows = shard.table.store.batch()
+        shard.table.admit(rows, admitted)
+        rows.set_offset(self._names.facts, batch.next_offset)
+        now_ms = batch.records[-1].timestamp if batch.records else 0
+        if now_ms >= shard.expire_at_ms:
+            gone = shard.table.expire(rows, now_ms - self._retention_ms, EXPIRE_ROWS)
+            shard.expire_at_ms = now_ms + (EXPIRE_EVERY_MS if gone < EXPIRE_ROWS else 0)
+        shard.table.store.write(rows)

@@ -1,0 +1,105 @@
+"""Opening and handing over inbox shards (docs/protocol.md, "Inbox shard").
+
+A folder opens at the lower of its own and the committed offset: what lies between them rebuilds state without emitting,
+from the committed one on everything is emitted, for only what is committed is known to be written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+
+from agents.inbox import Inbox, InboxShard
+from agents.owner import OwnerLog
+from hub_app.domain.ids import seq_of
+from hub_app.telemetry.events import Event
+from hub_app.telemetry.log import Log
+from hub_app.topics import Names
+from tables.datadir import DataDir
+from tables.inbox import FAMILIES, InboxTable
+from tables.memory import Memory
+from tables.shard import Identity, ShardStore
+
+SCHEMA = 1
+
+
+class InboxShards:
+    """The listener of the inbox plane (`hub_app.kafka.plane.ShardListener`)."""
+
+    def __init__(
+        self,
+        *,
+        inbox: Inbox,
+        owner: OwnerLog,
+        names: Names,
+        data: DataDir,
+        memory: Memory,
+        dedup_window_ms: int,
+        cluster_id: Callable[[], str],
+        epoch: Callable[[int], int],
+        raise_epoch: Callable[[int, str], Awaitable[None]],
+        left: Callable[[int], None],
+    ) -> None:
+        """`left(shard)`: whoever waits for its events is to answer early."""
+        self._inbox, self._owner, self._names = inbox, owner, names
+        self._data, self._memory, self._window_ms = data, memory, dedup_window_ms
+        self._cluster_id, self._epoch, self._raise_epoch, self._left = cluster_id, epoch, raise_epoch, left
+        self._log = Log("inbox")
+
+    async def suspended(self, shards: frozenset[int]) -> None:
+        """Batches in flight finish or are dropped by the plane; there is nothing else to stop."""
+
+    async def resumed(self, shards: frozenset[int]) -> None:
+        """Tables stayed open."""
+
+    async def closed(self, shard: int) -> None:
+        self._left(shard)
+        left = self._inbox.shards.pop(shard, None)
+        if left is not None:
+            left.table.store.close()
+        await self._owner.close(shard)
+
+    async def truncated(self, shard: int, topic: str, committed: int, end: int) -> None:
+        """The log was made anew: new facts must not get seqs that are taken (docs/protocol.md, "Inbox shard")."""
+        self._log.warning(Event.OFFSETS_LOWERED, shard=shard, topic=topic, committed=committed, end=end)
+        await self._raise_epoch(shard, f"{topic}/{shard} ends at {end}, below the committed offset {committed}")
+
+    async def opened(
+        self, shard: int, committed: Mapping[str, int], begin: Mapping[str, int], end: Mapping[str, int]
+    ) -> Mapping[str, int]:
+        topic = self._names.facts
+        store = self._open_store(shard)
+        own = store.offset(topic)
+        if own is not None and (own > end[topic] or own < begin[topic]):
+            # Beyond the end: another log. Below the beginning: facts are gone that this store never saw.
+            if own > end[topic]:
+                await self._raise_epoch(shard, f"{topic}/{shard} ends at {end[topic]}, below the stored offset {own}")
+            store.set_aside("log-recreated" if own > end[topic] else "behind-the-log")
+            store, own = self._open_store(shard), None
+        try:
+            table = InboxTable(store, dedup_window_ms=self._window_ms)
+            if own is None:
+                own = begin[topic]
+                batch = store.batch()
+                table.begin_at(batch, seq_of(self._epoch(shard), own))
+                store.write(batch)
+            await self._owner.open(shard)
+        except BaseException:
+            store.close(clean=False)
+            raise
+        self._inbox.shards[shard] = InboxShard(
+            shard, table, epoch=self._epoch(shard), emit_from=committed[topic]
+        )
+        return {topic: min(own, committed[topic])}
+
+    def _open_store(self, shard: int) -> ShardStore:
+        store = ShardStore.open(
+            self._data.folder("inbox", shard),
+            plane="inbox",
+            shard=shard,
+            families=FAMILIES,
+            memory=self._memory,
+            identity=Identity(self._cluster_id(), self._epoch(shard), SCHEMA),
+        )
+        if store.aside:
+            self._log.warning(Event.SHARD_SET_ASIDE, shard=shard, reason=store.aside)
+        return store

@@ -1,0 +1,276 @@
+"""Settling: what an attempt came to is written, in the order that loses nothing (docs/protocol.md, "Dispatch shard").
+
+One tick settles everything that ended since the last one, in three writes, each acknowledged before the next begins:
+
+    carry_on   the record that carries a job on: its next tier, or hub.dlq
+    record     the outcome, and the claims made meanwhile, in hub.attempts
+    forget     the job leaves the table, and its source records count as finished
+
+A tick that fails is tried again from its first unfinished write until Kafka takes it; its jobs are not attempted again
+while this worker lives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from agents.attempt import Attempted
+from agents.dispatch_shard import DispatchShard
+from agents.outputs import flush
+from hub_app.domain.backoff import Curve
+from hub_app.domain.delivery import (
+    NOTHING,
+    Dead,
+    Deferred,
+    Delivered,
+    NextStep,
+    OutcomeKind,
+    Retry,
+    Version,
+    finished_up_to,
+    retried,
+)
+from hub_app.domain.ids import destination_key, tenant_key
+from hub_app.domain.limits import MINUTE_MS
+from hub_app.kafka.producer import HubProducer
+from hub_app.ports import Clock
+from hub_app.telemetry.events import Event
+from hub_app.telemetry.log import Log
+from hub_app.telemetry.metrics import Metrics
+from hub_app.topics import Names, partition_for
+from hub_app.wire import attempts as wire_attempts
+from hub_app.wire import dead_letters as wire_dead
+from hub_app.wire import jobs as wire_jobs
+from tables.jobs import Row
+from tables.shard import StoreFailed
+
+TICK_S = 0.005
+CAREFUL_MS = 10 * MINUTE_MS
+"""After an unclean opening, claims are acknowledged before their attempts for this long."""
+
+Started = Callable[[DispatchShard, list[Any]], None]
+
+
+class Settled(NamedTuple):
+    """A job in hand and its next step. `attempted` is None when it ends without an attempt."""
+
+    shard: DispatchShard
+    row: Row
+    step: NextStep
+    attempted: Attempted | None
+    headers: tuple[tuple[str, bytes], ...]
+    body: bytes
+
+
+class _Claimed(NamedTuple):
+    shard: DispatchShard
+    rows: list[Row]
+    deadline_ms: int
+    start: Callable[[], None] | None
+
+
+class _Tick:
+    """What one tick has to write, and how far it got."""
+
+    def __init__(self, settled: list[Settled], claimed: list[_Claimed]) -> None:
+        self.settled, self.claimed = settled, claimed
+        self.carried_on = self.recorded = False
+
+
+class Settler:
+    def __init__(
+        self,
+        *,
+        producer: HubProducer,
+        names: Names,
+        shards: int,
+        clock: Clock,
+        curve: Curve,
+        metrics: Metrics,
+        store_failed: Callable[[DispatchShard, StoreFailed], None],
+    ) -> None:
+        self._producer, self._names, self._count, self._clock = producer, names, shards, clock
+        self._curve, self._metrics, self._store_failed = curve, metrics, store_failed
+        self._log = Log("settle")
+        self.on_settled: Callable[[DispatchShard, Row | None], None] = lambda shard, row: None
+        self._settled: list[Settled] = []
+        self._claimed: list[_Claimed] = []
+        self._tick: _Tick | None = None
+        self._wanted = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._careful_until_ms = 0
+        self._delivered = metrics.attempts.labels("delivered")
+
+    # -- what others hand in -------------------------------------------------------------------------------------------
+    @property
+    def waiting(self) -> int:
+        """Outcomes not yet recorded."""
+        return len(self._settled) + (len(self._tick.settled) if self._tick else 0)
+
+    def put(self, settled: Settled) -> None:
+        self._settled.append(settled)
+        self._ask()
+
+    def note_claims(
+        self, shard: DispatchShard, rows: list[Row], deadline_ms: int, start: Started, claimed: list[Any]
+    ) -> None:
+        """Claims are in the table; `start` begins their attempts: at once, or, while careful, when they are in the log."""
+        careful = self._clock.monotonic_ms() < self._careful_until_ms
+        self._claimed.append(_Claimed(shard, rows, deadline_ms, (lambda: start(shard, claimed)) if careful else None))
+        self._ask()
+        if not careful:
+            start(shard, claimed)
+
+    def be_careful(self) -> None:
+        """The last owner of a shard did not close it: a job may have killed it (docs/protocol.md, "Crash")."""
+        self._careful_until_ms = self._clock.monotonic_ms() + CAREFUL_MS
+
+    async def flushed(self) -> None:
+        """Everything handed in so far is settled."""
+        while self._settled or self._claimed or self._tick:
+            await self._idle.wait()
+
+    def _ask(self) -> None:
+        self._wanted.set()
+        self._idle.clear()
+
+    # -- the loop's step -----------------------------------------------------------------------------------------------
+    async def step(self) -> None:
+        """One tick. Raises what Kafka answered; called again, it goes on with the write that failed."""
+        if self._tick is None:
+            await self._wanted.wait()
+            await asyncio.sleep(TICK_S)
+            self._wanted.clear()
+            self._tick = _Tick(self._settled, self._claimed)
+            self._settled, self._claimed = [], []
+        tick = self._tick
+        if not tick.carried_on:
+            await self._carry_on(tick)
+            tick.carried_on = True
+        if not tick.recorded:
+            await self._record(tick)
+            tick.recorded = True
+        self._tick = None
+        self._forget(tick)
+        if not self._settled and not self._claimed:
+            self._idle.set()
+
+    async def _carry_on(self, tick: _Tick) -> None:
+        outbox, now_ms = self._producer.outbox(), self._clock.now_ms()
+        for settled in tick.settled:
+            job, step = settled.row.job, settled.step
+            if isinstance(step, Retry):
+                key = destination_key(job.tenant, job.destination)
+                topic = self._names.retry(self._curve.tiers[step.tier])
+                headers = wire_jobs.write(retried(job, step), settled.headers)
+                outbox.add(topic, settled.shard.number, key, settled.body, headers)
+            elif isinstance(step, Dead):
+                status, error = _answered(settled.attempted)
+                made = wire_dead.write(
+                    job, settled.headers, settled.body, reason=step.reason, at_ms=now_ms, status=status, error=error
+                )
+                partition = partition_for(tenant_key(job.tenant), self._count)
+                outbox.add(self._names.dlq, partition, made.key, made.value, made.headers)
+        if len(outbox):
+            await flush(outbox)
+
+    async def _record(self, tick: _Tick) -> None:
+        outbox, topic, now_ms = self._producer.outbox(), self._names.attempts, self._clock.now_ms()
+        for claimed in tick.claimed:
+            claims = [
+                wire_attempts.Claim(job.delivery_id, job.attempt, job.moves, job.reclaims, claimed.deadline_ms)
+                for job in (row.job for row in claimed.rows)
+            ]
+            for made in wire_attempts.write_claimed(claims, now_ms):
+                outbox.add(topic, claimed.shard.number, made.key, made.value, made.headers)
+        for settled in tick.settled:
+            outcome, job = _outcome(settled, now_ms), settled.row.job
+            key = destination_key(job.tenant, job.destination)
+            headers = wire_attempts.write(outcome)
+            outbox.add(topic, settled.shard.number, key, wire_attempts.value(outcome), headers)
+        await flush(outbox)
+
+    def _forget(self, tick: _Tick) -> None:
+        for claimed in tick.claimed:
+            if claimed.start is not None:
+                claimed.start()
+        by_shard: dict[DispatchShard, list[Settled]] = {}
+        for settled in tick.settled:
+            self._count_outcome(settled)
+            by_shard.setdefault(settled.shard, []).append(settled)
+        for shard, ended in by_shard.items():
+            if shard.closed:
+                continue  # its next owner reads these outcomes from the log
+            batch = shard.table.store.batch()
+            goes_on = [self._settle(shard, batch, settled) for settled in ended]
+            try:
+                shard.table.store.write(batch)
+            except StoreFailed as error:
+                self._store_failed(shard, error)
+                continue
+            for row in goes_on:
+                self.on_settled(shard, row)
+
+    def _settle(self, shard: DispatchShard, batch: Any, settled: Settled) -> Row | None:
+        row = shard.settle(batch, settled.row, _finishes(settled))
+        if row is settled.row and isinstance(settled.step, Deferred):
+            shard.reschedule(batch, row, settled.step.until_ms, row.job._replace(reclaims=0))
+        return row
+
+    def _count_outcome(self, settled: Settled) -> None:
+        step, attempted = settled.step, settled.attempted
+        if isinstance(step, Delivered) and attempted is not None:
+            self._delivered.inc()
+            ended_ms = attempted.started_ms + attempted.took_ms
+            self._metrics.latency.only().observe_ms(ended_ms - settled.row.job.received_at_ms)
+        elif isinstance(step, Retry):
+            self._metrics.attempts.labels("failed").inc()
+            self._metrics.retries.labels(self._curve.tiers[step.tier]).inc()
+        elif isinstance(step, Dead):
+            self._metrics.attempts.labels("dead").inc()
+            self._metrics.dead.labels(step.reason).inc()
+            self._log.info(Event.DEAD_LETTERED, reason=step.reason, delivery=settled.row.job.delivery_id.hex())
+        elif isinstance(step, Deferred) and attempted is not None:
+            self._metrics.not_charged.labels(attempted.result.error).inc()
+        if attempted is not None:
+            self._metrics.attempt_duration.only().observe_ms(attempted.took_ms)
+
+
+_KINDS = {
+    Delivered: OutcomeKind.DELIVERED,
+    Retry: OutcomeKind.FAILED,
+    Dead: OutcomeKind.DEAD,
+    Deferred: OutcomeKind.DEFERRED,
+}
+
+
+def _finishes(settled: Settled) -> Version:
+    kind = _KINDS[type(settled.step)]
+    return NOTHING if kind is OutcomeKind.DEFERRED else finished_up_to(kind, settled.row.job[1:3])
+
+
+def _outcome(settled: Settled, now_ms: int) -> wire_attempts.Outcome:
+    attempted, step = settled.attempted, settled.step
+    status, error = _answered(attempted)
+    due_ms = step.not_before_ms if isinstance(step, Retry) else step.until_ms if isinstance(step, Deferred) else 0
+    return wire_attempts.Outcome(
+        _KINDS[type(step)],
+        settled.row.job._replace(not_before_ms=due_ms),
+        attempted.started_ms if attempted else now_ms,
+        attempted.took_ms if attempted else 0,
+        status,
+        error,
+        step.reason if isinstance(step, Dead) else "",
+        attempted.answer if attempted else b"",
+    )
+
+
+def _answered(attempted: Attempted | None) -> tuple[int | None, str]:
+    """(status, error) of an attempt, as people read them."""
+    if attempted is None:
+        return None, ""
+    _, status, error, detail, _ = attempted.result
+    return status, f"{error}: {detail}" if detail else error
