@@ -2,8 +2,7 @@
 
 from hub_app.settings.model import Entry, Kek, RateLimit, Settings
 from hub_app.settings.parsing import SettingProblem, parse
-from hub_app.settings.readers import duration_ms, duration_text
-from hub_app.settings.relations import job_life_ms
+from hub_app.settings.readers import duration_ms
 
 __all__ = [
     "Entry",
@@ -12,7 +11,5 @@ __all__ = [
     "SettingProblem",
     "Settings",
     "duration_ms",
-    "duration_text",
-    "job_life_ms",
     "parse",
 ]

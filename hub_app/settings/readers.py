@@ -29,14 +29,6 @@ class Refused(NamedTuple):
 Reader = Callable[[str], object]
 
 
-def duration_text(ms: int) -> str:
-    """The shortest exact spelling: 60000 is `1m`, 90000 is `90s`. Inverse of reading a duration."""
-    for unit in ("h", "m", "s"):  # never in days: retentions are spoken of as 24h, 168h
-        if ms and ms % UNIT_MS[unit] == 0:
-            return f"{ms // UNIT_MS[unit]}{unit}"
-    return f"{ms}ms"
-
-
 def duration_ms(text: str) -> int | None:
     match = _DURATION.fullmatch(text)
     return int(match[1]) * UNIT_MS[match[2]] if match else None

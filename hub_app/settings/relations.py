@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from hub_app.settings.readers import duration_text
+from hub_app.topics import Retentions, prefix_problem, retention_problems, tier_name
 
-HOUR_MS: Final = 3_600_000
-WORK_RETENTION_MS: Final = 240 * HOUR_MS  # hub.deliveries and hub.retry.*
-UNATTEMPTED_GRACE_MS: Final = 24 * HOUR_MS  # a job never attempted dies this long after MAX_AGE
-INACTIVE_GRACE_MS: Final = 96 * HOUR_MS  # a job of an inactive subscription is given up after this
 DRAIN_MS_MAX: Final = 80_000
 
 Values = Mapping[str, Any]
@@ -22,11 +18,6 @@ class Relation(NamedTuple):
     name: str
     needs: tuple[str, ...]
     broken: Callable[[Values], str | None]
-
-
-def job_life_ms(max_age_ms: int, backoff_caps_ms: tuple[int, ...]) -> int:
-    """The longest a delivery can be unfinished: until its last attempt, waiting for it, and disabled or deferred."""
-    return max_age_ms + UNATTEMPTED_GRACE_MS + INACTIVE_GRACE_MS + max(backoff_caps_ms)
 
 
 def _plain_text(v: Values) -> str | None:
@@ -59,33 +50,31 @@ def _dev_kek_is_local(v: Values) -> str | None:
     )
 
 
-def _prefix_is_not_a_producers(v: Values) -> str | None:
-    if v["topic_prefix"].startswith("lerian."):
-        return "internal topics would carry producers' names: expected a prefix that does not begin with lerian."
-    return None
+def _prefix(v: Values) -> str | None:
+    return prefix_problem(v["topic_prefix"])
 
 
-def _a_job_fits(v: Values) -> str | None:
-    life_ms = job_life_ms(v["max_age_ms"], v["backoff_caps_ms"])
-    if life_ms <= WORK_RETENTION_MS:
-        return None
-    return (
-        f"a job could live {duration_text(life_ms)} (with the longest BACKOFF, 24h unattempted and 96h inactive), "
-        f"and its topics keep {duration_text(WORK_RETENTION_MS)}: expected a shorter age"
-    )
+def _kept_long_enough(topic: str) -> Callable[[Values], str | None]:
+    """A job must not outlive the topics it is rebuilt from: the rule, and its words, are those of the topics."""
 
+    def broken(v: Values) -> str | None:
+        retentions = Retentions(
+            events_ms=v["events_retention_ms"],
+            dedup_window_ms=v["dedup_window_ms"],
+            attempts_ms=v["attempts_retention_ms"],
+            dead_letters_ms=v["dead_letter_retention_ms"],
+            observations_ms=v["dlq_retention_ms"],
+        )
+        problems = retention_problems(retentions, v["backoff_caps_ms"], v["max_age_ms"])
+        return next((problem for problem in problems if problem.startswith(topic)), None)
 
-def _attempts_outlive_jobs(v: Values) -> str | None:
-    life_ms = job_life_ms(v["max_age_ms"], v["backoff_caps_ms"])
-    if v["attempts_retention_ms"] >= life_ms:
-        return None
-    return f"a job can live {duration_text(life_ms)}, and its outcomes must be kept as long"
+    return broken
 
 
 def at_most(name: str, attribute: str, other: str, other_attribute: str) -> Relation:
     def broken(v: Values) -> str | None:
         over = v[attribute] > v[other_attribute]
-        return f"expected at most {other} ({duration_text(v[other_attribute])})" if over else None
+        return f"expected at most {other} ({tier_name(v[other_attribute])})" if over else None
 
     return Relation(name, (attribute, other_attribute), broken)
 
@@ -94,17 +83,23 @@ def _drain_fits(v: Values) -> str | None:
     total_ms = v["shutdown_timeout_ms"] + v["pre_stop_drain_timeout_ms"]
     if total_ms <= DRAIN_MS_MAX:
         return None
-    return f"{duration_text(total_ms)} with PRE_STOP_DRAIN_TIMEOUT: expected at most {duration_text(DRAIN_MS_MAX)}"
+    return f"{tier_name(total_ms)} with PRE_STOP_DRAIN_TIMEOUT: expected at most {tier_name(DRAIN_MS_MAX)}"
 
 
+_KEPT: Final = (
+    *("events_retention_ms", "dedup_window_ms", "attempts_retention_ms", "dead_letter_retention_ms"),
+    *("dlq_retention_ms", "backoff_caps_ms", "max_age_ms"),
+)
 RELATIONS: Final[tuple[Relation, ...]] = (
     Relation("KAFKA_TLS_ENABLED", ("kafka_tls_enabled", "env", "allow_insecure_kafka"), _plain_text),
     Relation("KAFKA_SCRAM_MECHANISM", ("kafka_scram_username", "kafka_scram_mechanism"), _user_needs_mechanism),
     Relation("KAFKA_SCRAM_PASSWORD", ("kafka_scram_username", "kafka_scram_password"), _user_and_password),
     Relation("DEV_KEK", ("dev_kek", "env"), _dev_kek_is_local),
-    Relation("TOPIC_PREFIX", ("topic_prefix",), _prefix_is_not_a_producers),
-    Relation("MAX_AGE", ("max_age_ms", "backoff_caps_ms"), _a_job_fits),
-    Relation("ATTEMPTS_RETENTION", ("attempts_retention_ms", "max_age_ms", "backoff_caps_ms"), _attempts_outlive_jobs),
+    Relation("TOPIC_PREFIX", ("topic_prefix",), _prefix),
+    Relation("MAX_AGE", _KEPT, _kept_long_enough("deliveries")),
+    Relation("ATTEMPTS_RETENTION", _KEPT, _kept_long_enough("attempts")),
+    Relation("DEAD_LETTER_RETENTION", _KEPT, _kept_long_enough("dlq")),
+    Relation("EVENTS_RETENTION", _KEPT, _kept_long_enough("queue")),
     Relation("SHUTDOWN_TIMEOUT", ("shutdown_timeout_ms", "pre_stop_drain_timeout_ms"), _drain_fits),
     at_most("DISPATCH_CONNECT_TIMEOUT", "dispatch_connect_timeout_ms", "DISPATCH_TIMEOUT", "dispatch_timeout_ms"),
     at_most("BREAKER_OPEN", "breaker_open_ms", "BREAKER_OPEN_MAX", "breaker_open_ms_max"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Iterable
 from typing import Final
 
 WAITERS_MAX: Final = 10_000
@@ -24,6 +25,11 @@ class Arrivals:
         for waiter in self._waiters.get(tenant, ()):
             if not waiter.done():
                 waiter.set_result(None)
+
+    def notify_many(self, tenants: Iterable[str]) -> None:
+        if self._count:
+            for tenant in tenants:
+                self.notify(tenant)
 
     def notify_all(self) -> None:
         for tenant in self._waiters:

@@ -8,13 +8,14 @@ it could not be decided                     503   never 401: a client that sees 
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import re
 from collections.abc import Mapping
 from hashlib import sha256
 from typing import Final, NamedTuple
 
-from hub_app.web.deps import Keys
+from hub_app.web.deps import WebDeps
 from hub_app.web.problems import Problem, forbidden, unauthenticated, unavailable
 
 PUBLISH, RECEIVE, MANAGE, ADMIN = "publish", "receive", "manage", "admin"
@@ -22,6 +23,7 @@ TENANT_SCOPES: Final = (PUBLISH, RECEIVE, MANAGE)
 KEY_ID_BYTES: Final = 10
 SECRET_BYTES: Final = 32
 REFRESH_MS: Final = 2_000
+REFRESH_EVERY_MS: Final = 200
 _KEY: Final = re.compile(r"shk_([a-z2-7]{4,64})_([A-Za-z0-9-]{16,256})", re.ASCII)
 _NOBODY: Final = bytes(32)
 
@@ -63,27 +65,55 @@ def present(headers: Mapping[str, str]) -> Presented | Problem:
     return Presented(match[1] if match else None, secret_digest(secret), secret_digest(token))
 
 
-async def authenticate(headers: Mapping[str, str], keys: Keys, admin_key: str) -> Caller | Problem:
+class Authenticator:
     """An unknown key is refused only after the table of keys was read to its end as of now: the key may have been made
-    a moment ago, by another worker."""
-    presented = present(headers)
-    if isinstance(presented, Problem):
-        return presented
-    if admin_key and hmac.compare_digest(presented.whole_sha256, secret_digest(admin_key)):
-        return Caller("admin", None, frozenset((ADMIN,)))
-    if presented.key_id is None:
-        return unauthenticated("this key is not known")
-    if not keys.caught_up:
-        return unavailable("the keys are still being read")
-    key = keys.get(presented.key_id)
-    if key is None:
-        if not await keys.refresh(REFRESH_MS):
-            return unavailable("the keys cannot be read to their end now")
-        key = keys.get(presented.key_id)
-    known = hmac.compare_digest(presented.secret_sha256, key.secret_sha256 if key else _NOBODY)
-    if key is None or not known:
-        return unauthenticated("this key is not known")
-    return Caller(key.id, key.tenant, key.scopes)
+    a moment ago, by another worker. Those readings are shared, so that a stream of bad keys costs Kafka little."""
+
+    def __init__(self, deps: WebDeps) -> None:
+        self._deps = deps
+        self._admin_sha256 = secret_digest(deps.admin_key) if deps.admin_key else b""
+        self._reading: asyncio.Task[bool] | None = None
+        self._read_at_ms = deps.clock.monotonic_ms() - REFRESH_EVERY_MS
+
+    async def caller(self, headers: Mapping[str, str]) -> Caller | Problem:
+        presented = present(headers)
+        if isinstance(presented, Problem):
+            return presented
+        if self._admin_sha256 and hmac.compare_digest(presented.whole_sha256, self._admin_sha256):
+            return Caller("admin", None, frozenset((ADMIN,)))
+        if presented.key_id is None:
+            return unauthenticated("this key is not known")
+        return await self._known(presented.key_id, presented.secret_sha256)
+
+    async def _known(self, key_id: str, secret_sha256: bytes) -> Caller | Problem:
+        keys = self._deps.keys
+        if not self._deps.keys_tail.caught_up:
+            return unavailable("the keys are still being read")
+        key = keys.get(key_id)
+        if key is None:
+            if not await self._read_to_end():
+                return unavailable("the keys cannot be read to their end now")
+            key = keys.get(key_id)
+        if key is None and keys.undecided(key_id):
+            return unavailable("the record of this key cannot be read")
+        same = hmac.compare_digest(secret_sha256, key.secret_sha256 if key else _NOBODY)
+        if key is None or not same:
+            return unauthenticated("this key is not known")
+        return Caller(key.id, key.tenant or None, key.scopes)
+
+    async def _read_to_end(self) -> bool:
+        """Joins the next reading, one that begins after this call."""
+        if self._reading is None:
+            self._reading = asyncio.create_task(self._read())
+        return await asyncio.shield(self._reading)
+
+    async def _read(self) -> bool:
+        pause_ms = self._read_at_ms + REFRESH_EVERY_MS - self._deps.clock.monotonic_ms()
+        if pause_ms > 0:
+            await self._deps.sleep(pause_ms / 1000)
+        self._reading = None  # whoever comes from here on needs a later reading
+        self._read_at_ms = self._deps.clock.monotonic_ms()
+        return await self._deps.keys_tail.refresh(REFRESH_MS)
 
 
 def require(caller: Caller, scope: str) -> Problem | None:

@@ -3,78 +3,39 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from hub_app.domain.fact import Fact
-from hub_app.domain.subscription import Subscription
 from hub_app.ports import Clock, Entropy, Keyring, Sender
 from hub_app.settings import Settings
 from hub_app.telemetry import Log, Metrics
+from hub_app.topics import Names
 from hub_app.web.arrivals import Arrivals
+from hub_app.wire.record import Record
+from tables.keys import KeysTable
+from tables.subscriptions import SubscriptionsTable
 
 
-class ShardAway(Exception):
-    """The shard is not served here (any more): nothing was written. The caller asks again, and finds the owner."""
+class OwnerLog(Protocol):
+    """The single writer of this worker's inbox shards (`agents.owner.OwnerLog`)."""
+
+    async def write(self, shard: int, topic: str, record: Record) -> int:
+        """Returns after the record is acknowledged and applied to the global table. Raises `Fenced` when the shard is
+        not (or no longer) this worker's and nothing was written, `BrokerTrouble` when Kafka does not take it,
+        `OutcomeUnknown` when it may have been written all the same."""
 
 
-class OutcomeUnknown(Exception):
-    """A write was sent and its acknowledgement did not come: it may exist all the same."""
-
-
-class ApiKey(Protocol):
-    """A tenant's key; of its secret only the SHA-256 is kept."""
-
-    @property
-    def id(self) -> str: ...
-    @property
-    def tenant(self) -> str: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def scopes(self) -> frozenset[str]: ...
-    @property
-    def secret_sha256(self) -> bytes: ...
-    @property
-    def created_at_ms(self) -> int: ...
-
-
-class Keys(Protocol):
-    """All keys of all tenants, tailed by every worker."""
+class KeysTail(Protocol):
+    """How far this worker has read the keys."""
 
     @property
     def caught_up(self) -> bool:
         """The topic has been read to its end once, and its reader is not known to be behind."""
 
-    def get(self, key_id: str) -> ApiKey | None: ...
-
-    def of_tenant(self, tenant: str) -> Sequence[ApiKey]: ...
-
     async def refresh(self, timeout_ms: int) -> bool:
         """Reads to where the topic's end is now; False when that could not be done in time."""
-
-
-class Subscriptions(Protocol):
-    """All subscriptions of all tenants, tailed by every worker; on the owner of a shard its own writes are in it before
-    they are answered."""
-
-    def get(self, tenant: str, id: str) -> Subscription | None: ...
-
-    def of_tenant(self, tenant: str) -> Sequence[Subscription]: ...
-
-
-class Writer(Protocol):
-    """The single writer of this worker's inbox shards. Each call returns after the record is acknowledged and applied;
-    raises `ShardAway` when nothing was written, `OutcomeUnknown` when it may have been."""
-
-    async def put_subscription(self, subscription: Subscription) -> None: ...
-
-    async def delete_subscription(self, tenant: str, id: str) -> None: ...
-
-    async def put_key(self, key: ApiKey) -> None: ...
-
-    async def delete_key(self, tenant: str, id: str) -> None: ...
 
 
 class Page(Protocol):
@@ -167,9 +128,11 @@ class WebDeps:
     entropy: Entropy
     keyring: Keyring
     sender: Sender
-    keys: Keys
-    subscriptions: Subscriptions
-    writer: Writer
+    names: Names
+    keys: KeysTable
+    keys_tail: KeysTail
+    subscriptions: SubscriptionsTable
+    owner_log: OwnerLog
     owners: Owners
     peers: Peers
     readiness: Readiness

@@ -1,0 +1,56 @@
+"""`Idempotency-Key`: the same request said twice is done once.
+
+The new resource's id is a hash of tenant and key, and the answer lies inside the resource's record (see
+`domain.idempotency`), so that whoever owns the shard next answers the same."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from hashlib import sha256
+from typing import Final
+
+from hub_app.domain.idempotency import Claim
+from hub_app.web.problems import FieldError, Problem
+
+HEADER: Final = "Idempotency-Key"
+KEY_CHARS_MAX: Final = 255
+
+
+def claim_of(headers: Mapping[str, str], route: str, body: bytes) -> Claim | Problem | None:
+    """What the request claims to be; None without the header."""
+    key = headers.get(HEADER)
+    if key is None:
+        return None
+    if not 1 <= len(key) <= KEY_CHARS_MAX or not all(0x21 <= ord(c) <= 0x7E for c in key):
+        detail = f"{HEADER}: expected 1 to {KEY_CHARS_MAX} visible ASCII characters"
+        return Problem(400, "idempotency-key", "The idempotency key is not valid", detail)
+    return Claim(key, sha256(route.encode() + b"\0" + body).hexdigest())
+
+
+def other_request() -> Problem:
+    """422: the key is known with another body."""
+    detail = f"this {HEADER} came with another body before; send that body again, or a new key"
+    return Problem(422, "idempotency-reuse", "The idempotency key is used", detail, (FieldError("", detail),))
+
+
+class TenantLocks:
+    """One writer per tenant at a time, so that looking and writing are one step. Holds no lock that nobody wants."""
+
+    def __init__(self) -> None:
+        self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
+
+    @asynccontextmanager
+    async def of(self, tenant: str) -> AsyncIterator[None]:
+        lock, wanted = self._locks.get(tenant, (asyncio.Lock(), 0))
+        self._locks[tenant] = (lock, wanted + 1)
+        try:
+            async with lock:
+                yield
+        finally:
+            lock, wanted = self._locks[tenant]
+            if wanted == 1:
+                del self._locks[tenant]
+            else:
+                self._locks[tenant] = (lock, wanted - 1)

@@ -1,0 +1,233 @@
+"""Subscriptions: create, read, list, delete, verify. Runs in the worker that owns the tenant's shard."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from aiohttp import web
+
+from agents.attempt import secret_context
+from hub_app.domain.egress import UrlProblem, check_url, normalise_url, parse_cidrs
+from hub_app.domain.idempotency import Answer, Claim, Clash, find, key_digest
+from hub_app.domain.ids import subscription_id
+from hub_app.domain.signing import secret_text
+from hub_app.domain.subscription import Draft, Subscription, created, parse_draft, to_public, verified
+from hub_app.ports import SecretUnavailable
+from hub_app.telemetry import Event
+from hub_app.web.deps import WebDeps
+from hub_app.web.idempotency import TenantLocks, claim_of, other_request
+from hub_app.web.paging import page_of, parse_paging
+from hub_app.web.probe import Busy, Probed, Prober
+from hub_app.web.problems import FieldError, Problem, conflict, invalid, json_response, not_found
+from hub_app.web.serve import Ask
+from hub_app.web.strict_json import parse_json
+from hub_app.wire import subscriptions as wire
+
+SUBSCRIPTIONS_PER_TENANT_MAX: Final = 1_000
+SECRET_BYTES: Final = 32
+REUSES_MAX: Final = 8  # a key used again after its time makes a new id; this often within a subscription's life
+ROUTE: Final = "/v1/subscriptions"
+
+
+class Creation(NamedTuple):
+    """A checked request to create. `seed` makes the id."""
+
+    draft: Draft
+    seed: str
+    claim: Claim | None
+
+
+class Subscriptions:
+    def __init__(self, deps: WebDeps) -> None:
+        self._deps = deps
+        self._locks = TenantLocks()
+        self._prober = Prober(deps)
+
+    # -- routes ----------------------------------------------------------------------------------------------------
+    async def create(self, ask: Ask) -> web.Response | Problem:
+        creation = self._parse(ask)
+        if isinstance(creation, Problem):
+            return creation
+        async with self._locks.of(ask.tenant):
+            made = await self._make(ask, creation)
+        if not isinstance(made, Subscription):
+            return made
+        self._deps.log.info(Event.SUBSCRIPTION_CREATED, subscription=made.id, key=ask.caller.key_id)
+        probed: Probed | Busy | None = None
+        if creation.draft.verify:
+            probed = await self._prober.probe(made)
+            if isinstance(probed, Probed) and probed.verified:
+                made = await self._activate(ask, made, enable=False) or made
+        return self._shown_once(made, probed)
+
+    async def read(self, ask: Ask) -> web.Response | Problem:
+        found = self._deps.subscriptions.get(ask.tenant, ask.part("id"))
+        return not_found("subscription") if found is None else _shown(found)
+
+    async def list(self, ask: Ask) -> web.Response | Problem:
+        paging = parse_paging(ask.request)
+        if isinstance(paging, Problem):
+            return paging
+        rows = {(s.created_at_ms, s.id): s for s in self._deps.subscriptions.of_tenant(ask.tenant)}
+        page, next_cursor = page_of(rows, paging)
+        return json_response({"subscriptions": [to_public(row) for row in page], "next": next_cursor})
+
+    async def delete(self, ask: Ask) -> web.Response | Problem:
+        async with self._locks.of(ask.tenant):
+            found = self._deps.subscriptions.get(ask.tenant, ask.part("id"))
+            if found is None:
+                return not_found("subscription")
+            answers = self._deps.subscriptions.answers(ask.tenant, found.id)
+            record = wire.write_deleted(ask.tenant, found.id, answers)
+            await self._deps.owner_log.write(ask.shard, self._deps.names.subscriptions, record)
+        self._deps.log.info(Event.SUBSCRIPTION_DELETED, subscription=found.id, key=ask.caller.key_id)
+        return web.Response(status=204)
+
+    async def verify(self, ask: Ask) -> web.Response | Problem:
+        """Success enables and activates; failure says why and changes nothing."""
+        found = self._deps.subscriptions.get(ask.tenant, ask.part("id"))
+        if found is None:
+            return not_found("subscription")
+        try:
+            probed = await self._prober.probe(found)
+        except SecretUnavailable as error:
+            return _no_secret(str(error))
+        if isinstance(probed, Busy):
+            return _busy()
+        if not probed.verified:
+            self._deps.log.info(Event.SUBSCRIPTION_NOT_VERIFIED, subscription=found.id, detail=probed.detail)
+            return _not_verified(probed)
+        active = await self._activate(ask, found, enable=True)
+        if active is None:
+            return conflict("changed", "the subscription was deleted or its address changed meanwhile; verify it again")
+        return _shown(active, verification=_verification(probed))
+
+    # -- steps -----------------------------------------------------------------------------------------------------
+    def _parse(self, ask: Ask) -> Creation | Problem:
+        claim = claim_of(ask.request.headers, f"POST {ROUTE}", ask.body)
+        if isinstance(claim, Problem):
+            return claim
+        parsed = parse_json(ask.body, ask.request.headers.get("Content-Type"))
+        if isinstance(parsed, Problem):
+            return parsed
+        draft = parse_draft(
+            parsed.value, check_url=self._check_url, timeout_ms_max=self._deps.settings.dispatch_timeout_ms
+        )
+        if not isinstance(draft, Draft):
+            return invalid(*(FieldError(*problem) for problem in draft))
+        return Creation(draft, f"key:{claim.key}" if claim else self._deps.entropy.token(16).hex(), claim)
+
+    def _check_url(self, text: str) -> tuple[str, str]:
+        settings = self._deps.settings
+        url = check_url(
+            text, allow_private=settings.allow_private_sinks, allow_cidrs=parse_cidrs(settings.sink_allow_cidrs)
+        )
+        return ("", f"{url.field} {url.detail}") if isinstance(url, UrlProblem) else (normalise_url(url), "")
+
+    async def _make(self, ask: Ask, creation: Creation) -> Subscription | web.Response | Problem:
+        """Under the tenant's lock. An answer that was given before is given again."""
+        id = self._free_id(ask.tenant, creation)
+        if not isinstance(id, str):
+            return id
+        if self._deps.subscriptions.count(ask.tenant) >= SUBSCRIPTIONS_PER_TENANT_MAX:
+            return conflict(
+                "limit", f"a tenant has at most {SUBSCRIPTIONS_PER_TENANT_MAX} subscriptions; delete one first"
+            )
+        now_ms = self._deps.clock.now_ms()
+        bare = created(creation.draft, id=id, tenant=ask.tenant, secret="", now_ms=now_ms)
+        secret = secret_text(self._deps.entropy.token(SECRET_BYTES))
+        try:
+            sealed = self._deps.keyring.seal(secret.encode(), context=secret_context(bare))
+        except SecretUnavailable as error:
+            return _no_secret(str(error))
+        made = replace(bare, secret=sealed)
+        claim = creation.claim
+        answers = (Answer(key_digest(ask.tenant, claim.key), claim.digest, now_ms, id),) if claim else ()
+        await self._put(ask.shard, made, answers)
+        return made
+
+    def _free_id(self, tenant: str, creation: Creation) -> str | web.Response | Problem:
+        """The id the new subscription gets; or the answer, when the idempotency key was used within its time. An id is
+        not used twice, so that no waiting job finds a stranger under it."""
+        now_ms, ttl_ms = self._deps.clock.now_ms(), self._deps.settings.idempotency_ttl_ms
+        parts = [creation.seed]
+        for _ in range(REUSES_MAX):
+            id = subscription_id(tenant, *parts)
+            earlier, answers = self._deps.subscriptions.get(tenant, id), self._deps.subscriptions.answers(tenant, id)
+            if earlier is None and not answers:
+                return id
+            found = find(answers, tenant, creation.claim, now_ms=now_ms, ttl_ms=ttl_ms) if creation.claim else None
+            if isinstance(found, Clash):
+                return other_request()
+            if found is not None:
+                return _deleted_since() if earlier is None else self._shown_once(earlier, None, replayed=True)
+            parts.append(str(answers[0].at_ms if answers else earlier.created_at_ms if earlier else 0))
+        return other_request()
+
+    async def _put(self, shard: int, subscription: Subscription, answers: tuple[Answer, ...]) -> None:
+        record = wire.write(subscription, answers)
+        await self._deps.owner_log.write(shard, self._deps.names.subscriptions, record)
+
+    async def _activate(self, ask: Ask, probed: Subscription, *, enable: bool) -> Subscription | None:
+        """Records that the probe passed, unless the subscription is gone or points elsewhere by now."""
+        table = self._deps.subscriptions
+        async with self._locks.of(probed.tenant):
+            current = table.get(probed.tenant, probed.id)
+            if current is None or current.sink != probed.sink:
+                return None
+            active = verified(current, now_ms=self._deps.clock.now_ms(), enable=enable)
+            if active != current:
+                await self._put(ask.shard, active, table.answers(probed.tenant, probed.id))
+        self._deps.log.info(Event.SUBSCRIPTION_VERIFIED, subscription=probed.id)
+        return active
+
+    def _shown_once(
+        self, made: Subscription, probed: Probed | Busy | None, *, replayed: bool = False
+    ) -> web.Response | Problem:
+        """201 with the secret: the only answer that shows it (and its repetition under the same idempotency key)."""
+        try:
+            secret = self._deps.keyring.open(made.secret, context=secret_context(made)).decode()
+        except SecretUnavailable as error:
+            return _no_secret(str(error))
+        body = {**to_public(made), "secret": secret}
+        if probed is not None:
+            body["verification"] = _verification(probed)
+        headers = {"Location": f"{ROUTE}/{made.id}", "ETag": _etag(made)}
+        if replayed:
+            headers["Idempotency-Replayed"] = "true"
+        return json_response(body, status=201, headers=headers)
+
+
+def _shown(subscription: Subscription, **more: object) -> web.Response:
+    return json_response({**to_public(subscription), **more}, headers={"ETag": _etag(subscription)})
+
+
+def _etag(subscription: Subscription) -> str:
+    return f'"{subscription.revision}"'
+
+
+def _verification(probed: Probed | Busy) -> dict[str, object]:
+    if isinstance(probed, Busy):
+        return {"verified": False, "status": None, "detail": _busy().detail}
+    return {"verified": probed.verified, "status": probed.status, "detail": probed.detail or None}
+
+
+def _not_verified(probed: Probed) -> Problem:
+    error = FieldError("/sink/url", probed.detail)
+    extra = {"verification": _verification(probed)}
+    return Problem(422, "not-verified", "The sink did not accept the probe", probed.detail, (error,), extra=extra)
+
+
+def _busy() -> Problem:
+    detail = "too many verifications are being made; verify again in a moment"
+    return Problem(429, "busy", "Too many verifications at once", detail, headers={"Retry-After": "2"})
+
+
+def _deleted_since() -> Problem:
+    return conflict("deleted", "the subscription made with this Idempotency-Key was deleted; use a new key")
+
+
+def _no_secret(detail: str) -> Problem:
+    """503: this deployment holds no key for it. No `Retry-After`, for it needs a person."""
+    return Problem(503, "no-key", "Secrets cannot be kept or opened here", detail)
