@@ -193,7 +193,6 @@ def retention_problems(retentions: Retentions, caps_ms: Sequence[int], max_age_m
     life_ms = max(2 * max_age_ms, max_age_ms + max(caps_ms, default=0)) + SUSPENDED_MS_MAX
     least_ms = max(life_ms, OUTAGE_MS_MAX)
     wanted = (
-        ("facts", retentions.facts_ms, retentions.dedup_window_ms + retentions.events_ms),
         ("deliveries and retry", retentions.deliveries_ms, least_ms),
         ("attempts", retentions.attempts_ms, retentions.deliveries_ms),
         ("dlq", retentions.dead_letters_ms, OUTAGE_MS_MAX),

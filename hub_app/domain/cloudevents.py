@@ -119,11 +119,11 @@ def _canonical(headers: Headers) -> tuple[list[tuple[str, bytes]], dict[str, byt
         elif name == "content-type":
             name = "ce-datacontenttype"
         if name.startswith("ce-"):
-            known = attributes.setdefault(name, data)
-            if known is not data:
-                if known != data and conflict is None:
+            if name in attributes:
+                if attributes[name] != data and conflict is None:
                     conflict = Flaw("conflicting_headers", excerpt(name))
                 continue
+            attributes[name] = data
         canonical.append((name, data))
     return canonical, attributes, conflict
 
