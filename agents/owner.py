@@ -39,6 +39,13 @@ Apply = Callable[[str, int, int, bytes, bytes | None, Headers], None]
 """(topic, partition, offset, key, value, headers): what was just written, for the global table of that topic."""
 
 
+class LookAgain(NamedTuple):
+    """A write failed, and the state has been read to its end since: whether the record is there can be seen, and if it
+    is not, what it was decided on may have changed. Decide again."""
+
+    detail: str
+
+
 class OwnerSetup(NamedTuple):
     """What the owner of any shard needs.
 
@@ -83,11 +90,11 @@ class OwnerLog:
         self._shards[shard] = opening
         opening.serve()
 
-    async def write(self, shard: int, topic: str, record: Record) -> int:
+    async def write(self, shard: int, topic: str, record: Record) -> int | LookAgain:
         """Write one record to partition `shard` of `topic`; its offset, once it is committed and applied.
 
-        Raises Fenced (this worker does not own the shard: nothing was written), BrokerTrouble (nothing was written:
-        look again, try again), OutcomeUnknown (it may have been written), RecordTooLarge.
+        Raises Fenced (this worker does not own the shard: nothing was written), BrokerTrouble (nothing was written),
+        OutcomeUnknown (no answer in time, or the shard was lost meanwhile: it may be written), RecordTooLarge.
         """
         if not self.is_open(shard):
             raise Fenced(f"shard {shard} is not open here")
@@ -106,7 +113,7 @@ class OwnerLog:
 
 class _Write(NamedTuple):
     sent: Sent
-    written: asyncio.Future[int]
+    written: asyncio.Future[int | LookAgain]
 
 
 class _Shard:
@@ -165,13 +172,13 @@ class _Shard:
             _fail(self._waiting.popleft(), Fenced(f"{self._id}: not owned here any more"))
 
     # -- writing -------------------------------------------------------------------------------------------------
-    async def write(self, topic: str, record: Record) -> int:
+    async def write(self, topic: str, record: Record) -> int | LookAgain:
         size = record_bytes(*record)
         if size > RECORD_BYTES_MAX:
             raise RecordTooLarge(f"{topic}: {size} bytes")
         if len(self._waiting) >= WAITING_MAX:
             raise BrokerTrouble(f"{self._id}: too many writes wait")
-        written: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        written: asyncio.Future[int | LookAgain] = asyncio.get_running_loop().create_future()
         mine = _Write(Sent(topic, self._number, record.key or b"", record.value, record.headers), written)
         self._waiting.append(mine)
         self._wake.set()
@@ -200,31 +207,38 @@ class _Shard:
 
     async def _transact(self, group: list[_Write]) -> None:
         """One transaction. Whatever goes wrong costs the producer, and the next one starts by reading to the end."""
-        failure: BrokerTrouble | Fenced
         try:
             self._may_own()
             assert self._producer is not None
             async with asyncio.timeout(self._setup.deadline_ms / 1000):
                 offsets = await self._producer.write([write.sent for write in group])
-        except Fenced as error:
-            failure = error
-        except NotWritten as error:
-            failure = BrokerTrouble(f"{self._id}: {error}")
+        except (Fenced, NotWritten) as error:
+            await self._recover(group, str(error), Fenced(f"{self._id}: not owned here any more"))
         except (Uncertain, TimeoutError) as error:
-            failure = OutcomeUnknown(f"{self._id}: {error or 'no acknowledgement in time'}")
+            detail = str(error) or "no acknowledgement in time"
+            await self._recover(group, detail, OutcomeUnknown(f"{self._id}: {detail}"))
         except BaseException:
             for write in group:
                 _fail(write, OutcomeUnknown(f"{self._id}: interrupted"))
             raise
         else:
             self._settle(group, offsets)
-            return
-        log.warning("%s: %d writes failed: %s", self._id, len(group), failure)
-        await self._drop_producer()
-        await self._own_again()
-        # Only now: who looks again after a failure sees the state as it has become.
+
+    async def _recover(self, group: list[_Write], detail: str, if_lost: Exception) -> None:
+        """Own the shard again, then tell the writers: who looks again sees the state as it has become."""
+        log.warning("%s: %d writes failed: %s", self._id, len(group), detail)
+        try:
+            await self._drop_producer()
+            await self._own_again()
+        except BaseException:
+            for write in group:
+                _fail(write, OutcomeUnknown(f"{self._id}: interrupted"))
+            raise
         for write in group:
-            _fail(write, failure)
+            if self.lost:
+                _fail(write, if_lost)
+            elif not write.written.done():
+                write.written.set_result(LookAgain(detail))
 
     def _settle(self, group: list[_Write], offsets: list[int]) -> None:
         """Apply all, in the order of their offsets, before anybody is answered."""

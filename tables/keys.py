@@ -24,6 +24,11 @@ class KeysTable(GlobalTable[wire.Stored]):
         key = row.api_key if row else None
         return key if key is not None and key.revoked_at_ms is None else None
 
+    def row(self, tenant: str, id: str) -> ApiKey | None:
+        """The tenant's key, revoked or not."""
+        row = self._rows.get(wire.join_key(tenant, id))
+        return row.api_key if row else None
+
     def undecided(self, key_id: str) -> bool:
         """Whether the newest record of this key cannot be read."""
         return any(key.rpartition(b"\x1f")[2] == key_id.encode() for key in self._unreadable)
@@ -32,6 +37,10 @@ class KeysTable(GlobalTable[wire.Stored]):
         """Keys that are not revoked, oldest first."""
         rows = [row.api_key for row in self._rows.values() if row.tenant == tenant and row.api_key]
         return sorted((k for k in rows if k.revoked_at_ms is None), key=lambda key: (key.created_at_ms, key.id))
+
+    def count(self, tenant: str) -> int:
+        """Keys of the tenant, revoked ones too."""
+        return sum(row.tenant == tenant for row in self._rows.values())
 
     def __len__(self) -> int:
         return len(self._rows)
