@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, NamedTuple, Protocol, TypeVar
 from weakref import WeakValueDictionary
@@ -64,7 +65,8 @@ class Writes(Protocol):
 Thing = TypeVar("Thing", Subscription, ApiKey)
 
 
-class _Kind(NamedTuple, Generic[Thing]):
+@dataclass(frozen=True, slots=True)
+class _Kind(Generic[Thing]):
     """What differs between subscriptions and keys."""
 
     topic: str
