@@ -80,7 +80,8 @@ class _Kind(Generic[Thing]):
 
 class _Registrations(Generic[Thing]):
     def __init__(self, writes: Writes, kind: _Kind[Thing], *, shards: int, clock: Clock, ttl_ms: int) -> None:
-        self._writes, self._kind, self._shards = writes, kind, shards
+        self._kind: _Kind[Thing] = kind
+        self._writes, self._shards = writes, shards
         self._clock, self._ttl_ms = clock, ttl_ms
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
