@@ -1,1 +1,63 @@
-"""See ARCHITECTURE.md for what this room holds."""
+"""`hub …`: what an operator asks at a terminal. Exit status: 0 well, 64 wrong usage, 78 wrong settings (sysexits)."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Final
+
+import typer
+
+from hub_app.cli.commands import problem_lines, settings_json, settings_text, topics_json, topics_text
+from hub_app.settings import Settings, parse
+
+EX_USAGE: Final = 64
+EX_CONFIG: Final = 78
+TYPER_USAGE: Final = 2
+
+Json = Annotated[bool, typer.Option("--json", help="One JSON value instead of a table.")]
+
+
+def build(environ: Mapping[str, str]) -> typer.Typer:
+    """The commands, over one environment."""
+    app = typer.Typer(
+        name="hub",
+        help="Streaming Hub at a terminal.",
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode=None,
+    )
+
+    def read() -> Settings:
+        settings = parse(environ, hostname=socket.gethostname(), terminal=sys.stderr.isatty())
+        if isinstance(settings, Settings):
+            return settings
+        typer.echo("\n".join(problem_lines(settings)), err=True)
+        raise typer.Exit(EX_CONFIG)
+
+    @app.command()
+    def settings(json: Json = False) -> None:
+        """Every setting: name, value (secrets hidden), where it comes from, what it means."""
+        found = read()
+        typer.echo(settings_json(found) if json else settings_text(found))
+        for warning in found.warnings:
+            typer.echo(f"warning: {warning}", err=True)
+
+    @app.command()
+    def topics(json: Json = False) -> None:
+        """The topics this deployment needs, as they are made at start."""
+        found = read()
+        typer.echo(topics_json(found) if json else topics_text(found))
+
+    return app
+
+
+def main(arguments: Sequence[str] | None = None, environ: Mapping[str, str] = os.environ) -> None:
+    """Entry point of the `hub` script; always ends by SystemExit."""
+    command = typer.main.get_command(build(environ))
+    try:
+        command.main(None if arguments is None else list(arguments), prog_name="hub")
+    except SystemExit as end:
+        sys.exit(EX_USAGE if end.code == TYPER_USAGE else end.code)

@@ -4,6 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
+
+from hub_app.topics import Retentions
+
+RETENTIONS: Final = {
+    "events_ms": "events_retention_ms",
+    "dedup_window_ms": "dedup_window_ms",
+    "attempts_ms": "attempts_retention_ms",
+    "dead_letters_ms": "dead_letter_retention_ms",
+    "observations_ms": "dlq_retention_ms",
+}
+"""Field of `topics.Retentions` -> setting."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +110,11 @@ class Settings:
     otlp_endpoint: str
     warnings: tuple[str, ...] = ()  # one line each, to be logged at start
     entries: tuple[Entry, ...] = field(default=(), repr=False)  # every setting, redacted, in the order of the table
+
+    @property
+    def retentions(self) -> Retentions:
+        """How long each topic keeps its records."""
+        return Retentions(**{field: getattr(self, attribute) for field, attribute in RETENTIONS.items()})
 
     @property
     def is_local(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
+from hub_app.settings.model import RETENTIONS
 from hub_app.topics import Retentions, prefix_problem, retention_problems, tier_name
 
 DRAIN_MS_MAX: Final = 80_000
@@ -58,13 +59,7 @@ def _kept_long_enough(topic: str) -> Callable[[Values], str | None]:
     """A job must not outlive the topics it is rebuilt from: the rule, and its words, are those of the topics."""
 
     def broken(v: Values) -> str | None:
-        retentions = Retentions(
-            events_ms=v["events_retention_ms"],
-            dedup_window_ms=v["dedup_window_ms"],
-            attempts_ms=v["attempts_retention_ms"],
-            dead_letters_ms=v["dead_letter_retention_ms"],
-            observations_ms=v["dlq_retention_ms"],
-        )
+        retentions = Retentions(**{field: v[attribute] for field, attribute in RETENTIONS.items()})
         problems = retention_problems(retentions, v["backoff_caps_ms"], v["max_age_ms"])
         return next((problem for problem in problems if problem.startswith(topic)), None)
 
@@ -86,10 +81,7 @@ def _drain_fits(v: Values) -> str | None:
     return f"{tier_name(total_ms)} with PRE_STOP_DRAIN_TIMEOUT: expected at most {tier_name(DRAIN_MS_MAX)}"
 
 
-_KEPT: Final = (
-    *("events_retention_ms", "dedup_window_ms", "attempts_retention_ms", "dead_letter_retention_ms"),
-    *("dlq_retention_ms", "backoff_caps_ms", "max_age_ms"),
-)
+_KEPT: Final = (*RETENTIONS.values(), "backoff_caps_ms", "max_age_ms")
 RELATIONS: Final[tuple[Relation, ...]] = (
     Relation("KAFKA_TLS_ENABLED", ("kafka_tls_enabled", "env", "allow_insecure_kafka"), _plain_text),
     Relation("KAFKA_SCRAM_MECHANISM", ("kafka_scram_username", "kafka_scram_mechanism"), _user_needs_mechanism),
