@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from rocksdict import ColumnFamily, DbClosedError, Rdict, ReadOptions, WriteBatch
+from rocksdict import ColumnFamily, DbClosedError, Rdict, ReadOptions
 
 from hub_app.domain.errors import StoreFailed, StoreFull
+from tables.batch import OFFSETS, Batch
 from tables.datadir import Plane
+from tables.logfiles import unsound
 from tables.memory import Family, Memory
 
-OFFSETS = "offsets"
+__all__ = ["OFFSETS", "Batch", "Identity", "ShardStore"]
+
 _OFFSETS_FAMILY = Family(OFFSETS, buffer_bytes=64 << 10)
 # Marks live beside the offsets; no topic name starts with NUL.
 _DAMAGE_WORDS = ("Corruption", "checksum", "No such file or directory", "Invalid argument", "not a valid")
@@ -56,47 +59,6 @@ def _ended_well(table: Rdict, key: bytes, bounded: ReadOptions) -> None:
     while probe.valid():
         probe.next()
     probe.status()
-
-
-class Batch:
-    """Rows of one step, written whole or not at all. Cheap; make a new one per step."""
-
-    __slots__ = ("_handles", "raw")
-
-    def __init__(self, handles: Mapping[str, ColumnFamily]) -> None:
-        self._handles = handles
-        self.raw = WriteBatch(raw_mode=True)
-
-    def __len__(self) -> int:
-        return len(self.raw)
-
-    def size_bytes(self) -> int:
-        return int(self.raw.size_in_bytes())
-
-    def put(self, family: str, key: bytes, value: bytes) -> None:
-        self.raw.put(key, value, self._handles[family])
-
-    def put_many(self, family: str, rows: Iterable[tuple[bytes, bytes]]) -> None:
-        """As `put` for each row, at about half its cost."""
-        put, handle = self.raw.put, self._handles[family]
-        for key, value in rows:
-            put(key, value, handle)
-
-    def delete(self, family: str, key: bytes) -> None:
-        self.raw.delete(key, self._handles[family])
-
-    def delete_many(self, family: str, keys: Iterable[bytes]) -> None:
-        delete, handle = self.raw.delete, self._handles[family]
-        for key in keys:
-            delete(key, handle)
-
-    def delete_range(self, family: str, start: bytes, end: bytes) -> None:
-        """Every key in [start, end)."""
-        self.raw.delete_range(start, end, self._handles[family])
-
-    def set_offset(self, topic: str, next_offset: int) -> None:
-        """The next offset to read of this shard's partition of `topic`."""
-        self.raw.put(topic.encode(), next_offset.to_bytes(8, "big"), self._handles[OFFSETS])
 
 
 class ShardStore:
@@ -157,8 +119,11 @@ class ShardStore:
             return "damaged"
         known = set(self._families) | {"default"}
         try:
-            if "CURRENT" in here and not set(Rdict.list_cf(str(self.folder))) <= known:
-                return "other-families"
+            if "CURRENT" in here:
+                if reason := unsound(self.folder):
+                    return reason
+                if not set(Rdict.list_cf(str(self.folder))) <= known:
+                    return "other-families"
             self._open_files()
             return self._judge(identity)
         except StoreFailed as failure:
