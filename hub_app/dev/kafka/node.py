@@ -109,11 +109,10 @@ class Node:
         (self.folder / "server.properties").write_text(text)
         (self.folder / "log4j2.properties").write_text(log4j("info", "SYSTEM_OUT"))
 
-    def format(self, cluster_id: str, mode: tuple[str, ...]) -> subprocess.Popen[str]:
-        """Begin to format the data folder; the caller waits for the process."""
+    def format_command(self, cluster_id: str, mode: tuple[str, ...]) -> list[str]:
+        """The command that formats the data folder; `mode` says who the first controllers are."""
         arguments = ("format", "-t", cluster_id, "-c", str(self.folder / "server.properties"), *mode)
-        command = self._runtime.command("kafka.tools.StorageTool", *arguments, options=TOOL_OPTIONS)
-        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        return self._runtime.command("kafka.tools.StorageTool", *arguments, options=TOOL_OPTIONS)
 
     def spawn(self, *, group: int | None, heap_mib: int = HEAP_MIB, options: tuple[str, ...] = ()) -> None:
         """Start the process, in process group `group`, or (None) in a session of its own that outlives us."""
@@ -186,6 +185,16 @@ class Node:
         except FileNotFoundError:
             return "(no log)"
         return "\n".join(lines[-LOG_TAIL_LINES:])
+
+
+def format_all(nodes: list[Node], cluster_id: str, mode: tuple[str, ...] = ("--standalone",)) -> None:
+    """Format the data folders of nodes, at the same time. Raises BrokerFailed."""
+    pipe, both = subprocess.PIPE, subprocess.STDOUT
+    commands = [node.format_command(cluster_id, mode) for node in nodes]
+    for process in [subprocess.Popen(command, stdout=pipe, stderr=both, text=True) for command in commands]:
+        output, _ = process.communicate()
+        if process.returncode != 0:
+            raise BrokerFailed(f"Kafka's folder could not be formatted:\n{output}")
 
 
 def _lock(descriptor: int) -> bool:
