@@ -8,20 +8,18 @@ from urllib.parse import quote
 
 from aiohttp import web
 
+from agents.registrations import KEYS_PER_TENANT_MAX, Refusal
 from hub_app.domain.apikey import ApiKey
 from hub_app.domain.instants import rfc3339
 from hub_app.telemetry import Event
 from hub_app.web.auth import KEY_ID_BYTES, SECRET_BYTES, TENANT_SCOPES, key_text, secret_digest
 from hub_app.web.deps import WebDeps
-from hub_app.web.idempotency import TenantLocks
 from hub_app.web.paging import page_of, parse_paging
 from hub_app.web.problems import Problem, conflict, invalid, json_response, not_found
 from hub_app.web.serve import Ask
 from hub_app.web.shapes import ListOf, Member, Record, Text
 from hub_app.web.strict_json import parse_json
-from hub_app.wire import keys as wire_keys
 
-KEYS_PER_TENANT_MAX: Final = 100
 NEW_KEY: Final = Record(
     members={
         "name": Member(shape=Text(length_max=200), meaning="what it is for, for people"),
@@ -37,7 +35,6 @@ NEW_KEY: Final = Record(
 class Admin:
     def __init__(self, deps: WebDeps) -> None:
         self._deps = deps
-        self._locks = TenantLocks()
 
     async def create(self, ask: Ask) -> web.Response | Problem:
         """201 with the key: the only answer that shows it."""
@@ -56,10 +53,8 @@ class Admin:
             secret_sha256=secret_digest(secret),
             created_at_ms=self._deps.clock.now_ms(),
         )
-        async with self._locks.of(ask.tenant):
-            if len(self._deps.keys.of_tenant(ask.tenant)) >= KEYS_PER_TENANT_MAX:
-                return conflict("limit", f"a tenant has at most {KEYS_PER_TENANT_MAX} keys; delete one first")
-            await self._deps.owner_log.write(ask.shard, self._deps.names.keys, wire_keys.write(key))
+        if await self._deps.key_store.create(key) is Refusal.TOO_MANY:
+            return conflict("limit", f"a tenant has at most {KEYS_PER_TENANT_MAX} keys; delete one first")
         self._deps.log.info(Event.KEY_CREATED, key=key.id, by=ask.caller.key_id)
         location = f"/admin/tenants/{quote(ask.tenant, safe='')}/keys/{key.id}"
         return json_response(
@@ -75,13 +70,9 @@ class Admin:
         return json_response({"keys": [_public(key) for key in page], "next": next_cursor})
 
     async def delete(self, ask: Ask) -> web.Response | Problem:
-        async with self._locks.of(ask.tenant):
-            key = self._deps.keys.get(ask.part("id"))
-            if key is None or key.tenant != ask.tenant:
-                return not_found("key")
-            record = wire_keys.write_deleted(ask.tenant, key.id)
-            await self._deps.owner_log.write(ask.shard, self._deps.names.keys, record)
-        self._deps.log.info(Event.KEY_DELETED, key=key.id, by=ask.caller.key_id)
+        if await self._deps.key_store.delete(ask.tenant, ask.part("id")) is Refusal.MISSING:
+            return not_found("key")
+        self._deps.log.info(Event.KEY_DELETED, key=ask.part("id"), by=ask.caller.key_id)
         return web.Response(status=204)
 
 

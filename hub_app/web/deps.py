@@ -7,24 +7,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from agents.registrations import KeyStore, SubscriptionStore
 from hub_app.domain.fact import Fact
 from hub_app.ports import Clock, Entropy, Keyring, Sender
 from hub_app.settings import Settings
 from hub_app.telemetry import Log, Metrics
-from hub_app.topics import Names
 from hub_app.web.arrivals import Arrivals
-from hub_app.wire.record import Record
 from tables.keys import KeysTable
 from tables.subscriptions import SubscriptionsTable
-
-
-class OwnerLog(Protocol):
-    """The single writer of this worker's inbox shards (`agents.owner.OwnerLog`)."""
-
-    async def write(self, shard: int, topic: str, record: Record) -> int:
-        """Returns after the record is acknowledged and applied to the global table. Raises `Fenced` when the shard is
-        not (or no longer) this worker's and nothing was written, `BrokerTrouble` when Kafka does not take it,
-        `OutcomeUnknown` when it may have been written all the same."""
 
 
 class KeysTail(Protocol):
@@ -128,11 +118,11 @@ class WebDeps:
     entropy: Entropy
     keyring: Keyring
     sender: Sender
-    names: Names
     keys: KeysTable
     keys_tail: KeysTail
+    key_store: KeyStore
     subscriptions: SubscriptionsTable
-    owner_log: OwnerLog
+    subscription_store: SubscriptionStore
     owners: Owners
     peers: Peers
     readiness: Readiness

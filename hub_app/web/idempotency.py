@@ -5,9 +5,7 @@ The new resource's id is a hash of tenant and key, and the answer lies inside th
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from hashlib import sha256
 from typing import Final
 
@@ -33,24 +31,3 @@ def other_request() -> Problem:
     """422: the key is known with another body."""
     detail = f"this {HEADER} came with another body before; send that body again, or a new key"
     return Problem(422, "idempotency-reuse", "The idempotency key is used", detail, (FieldError("", detail),))
-
-
-class TenantLocks:
-    """One writer per tenant at a time, so that looking and writing are one step. Holds no lock that nobody wants."""
-
-    def __init__(self) -> None:
-        self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
-
-    @asynccontextmanager
-    async def of(self, tenant: str) -> AsyncIterator[None]:
-        lock, wanted = self._locks.get(tenant, (asyncio.Lock(), 0))
-        self._locks[tenant] = (lock, wanted + 1)
-        try:
-            async with lock:
-                yield
-        finally:
-            lock, wanted = self._locks[tenant]
-            if wanted == 1:
-                del self._locks[tenant]
-            else:
-                self._locks[tenant] = (lock, wanted - 1)

@@ -8,25 +8,25 @@ from typing import Final, NamedTuple
 from aiohttp import web
 
 from agents.attempt import secret_context
+from agents.registrations import SUBSCRIPTIONS_PER_TENANT_MAX, Idempotent, Refusal, Result, Written
 from hub_app.domain.egress import UrlProblem, check_url, normalise_url, parse_cidrs
-from hub_app.domain.idempotency import Answer, Claim, Clash, find, key_digest
+from hub_app.domain.idempotency import Answer, Claim, find
 from hub_app.domain.ids import subscription_id
 from hub_app.domain.signing import secret_text
 from hub_app.domain.subscription import Draft, Subscription, created, parse_draft, to_public, verified
 from hub_app.ports import SecretUnavailable
 from hub_app.telemetry import Event
 from hub_app.web.deps import WebDeps
-from hub_app.web.idempotency import TenantLocks, claim_of, other_request
+from hub_app.web.idempotency import claim_of, other_request
 from hub_app.web.paging import page_of, parse_paging
 from hub_app.web.probe import Busy, Probed, Prober
 from hub_app.web.problems import FieldError, Problem, conflict, invalid, json_response, not_found
 from hub_app.web.serve import Ask
 from hub_app.web.strict_json import parse_json
-from hub_app.wire import subscriptions as wire
 
-SUBSCRIPTIONS_PER_TENANT_MAX: Final = 1_000
 SECRET_BYTES: Final = 32
 REUSES_MAX: Final = 8  # a key used again after its time makes a new id; this often within a subscription's life
+CHANGES_MAX: Final = 5  # others may change the subscription between a look and a write
 ROUTE: Final = "/v1/subscriptions"
 
 
@@ -41,7 +41,6 @@ class Creation(NamedTuple):
 class Subscriptions:
     def __init__(self, deps: WebDeps) -> None:
         self._deps = deps
-        self._locks = TenantLocks()
         self._prober = Prober(deps)
 
     # -- routes ----------------------------------------------------------------------------------------------------
@@ -49,8 +48,7 @@ class Subscriptions:
         creation = self._parse(ask)
         if isinstance(creation, Problem):
             return creation
-        async with self._locks.of(ask.tenant):
-            made = await self._make(ask, creation)
+        made = await self._make(ask.tenant, creation)
         if not isinstance(made, Subscription):
             return made
         self._deps.log.info(Event.SUBSCRIPTION_CREATED, subscription=made.id, key=ask.caller.key_id)
@@ -58,7 +56,7 @@ class Subscriptions:
         if creation.draft.verify:
             probed = await self._prober.probe(made)
             if isinstance(probed, Probed) and probed.verified:
-                made = await self._activate(ask, made, enable=False) or made
+                made = await self._activate(made, enable=False) or made
         return self._shown_once(made, probed)
 
     async def read(self, ask: Ask) -> web.Response | Problem:
@@ -74,14 +72,10 @@ class Subscriptions:
         return json_response({"subscriptions": [to_public(row) for row in page], "next": next_cursor})
 
     async def delete(self, ask: Ask) -> web.Response | Problem:
-        async with self._locks.of(ask.tenant):
-            found = self._deps.subscriptions.get(ask.tenant, ask.part("id"))
-            if found is None:
-                return not_found("subscription")
-            answers = self._deps.subscriptions.answers(ask.tenant, found.id)
-            record = wire.write_deleted(ask.tenant, found.id, answers)
-            await self._deps.owner_log.write(ask.shard, self._deps.names.subscriptions, record)
-        self._deps.log.info(Event.SUBSCRIPTION_DELETED, subscription=found.id, key=ask.caller.key_id)
+        id = ask.part("id")
+        if await self._deps.subscription_store.delete(ask.tenant, id) is Refusal.MISSING:
+            return not_found("subscription")
+        self._deps.log.info(Event.SUBSCRIPTION_DELETED, subscription=id, key=ask.caller.key_id)
         return web.Response(status=204)
 
     async def verify(self, ask: Ask) -> web.Response | Problem:
@@ -98,7 +92,7 @@ class Subscriptions:
         if not probed.verified:
             self._deps.log.info(Event.SUBSCRIPTION_NOT_VERIFIED, subscription=found.id, detail=probed.detail)
             return _not_verified(probed)
-        active = await self._activate(ask, found, enable=True)
+        active = await self._activate(found, enable=True)
         if active is None:
             return conflict("changed", "the subscription was deleted or its address changed meanwhile; verify it again")
         return _shown(active, verification=_verification(probed))
@@ -125,62 +119,66 @@ class Subscriptions:
         )
         return ("", f"{url.field} {url.detail}") if isinstance(url, UrlProblem) else (normalise_url(url), "")
 
-    async def _make(self, ask: Ask, creation: Creation) -> Subscription | web.Response | Problem:
-        """Under the tenant's lock. An answer that was given before is given again."""
-        id = self._free_id(ask.tenant, creation)
-        if not isinstance(id, str):
-            return id
-        if self._deps.subscriptions.count(ask.tenant) >= SUBSCRIPTIONS_PER_TENANT_MAX:
-            return conflict(
-                "limit", f"a tenant has at most {SUBSCRIPTIONS_PER_TENANT_MAX} subscriptions; delete one first"
-            )
-        now_ms = self._deps.clock.now_ms()
-        bare = created(creation.draft, id=id, tenant=ask.tenant, secret="", now_ms=now_ms)
-        secret = secret_text(self._deps.entropy.token(SECRET_BYTES))
-        try:
-            sealed = self._deps.keyring.seal(secret.encode(), context=secret_context(bare))
-        except SecretUnavailable as error:
-            return _no_secret(str(error))
-        made = replace(bare, secret=sealed)
-        claim = creation.claim
-        answers = (Answer(key_digest(ask.tenant, claim.key), claim.digest, now_ms, id),) if claim else ()
-        await self._put(ask.shard, made, answers)
-        return made
-
-    def _free_id(self, tenant: str, creation: Creation) -> str | web.Response | Problem:
-        """The id the new subscription gets; or the answer, when the idempotency key was used within its time. An id is
-        not used twice, so that no waiting job finds a stranger under it."""
-        now_ms, ttl_ms = self._deps.clock.now_ms(), self._deps.settings.idempotency_ttl_ms
+    async def _make(self, tenant: str, creation: Creation) -> Subscription | web.Response | Problem:
+        """An answer that was given before is given again. An id is not used twice, so that no waiting job finds a
+        stranger under it: a key that comes again after its time makes another id."""
         parts = [creation.seed]
         for _ in range(REUSES_MAX):
             id = subscription_id(tenant, *parts)
-            earlier, answers = self._deps.subscriptions.get(tenant, id), self._deps.subscriptions.answers(tenant, id)
-            if earlier is None and not answers:
-                return id
-            found = find(answers, tenant, creation.claim, now_ms=now_ms, ttl_ms=ttl_ms) if creation.claim else None
-            if isinstance(found, Clash):
-                return other_request()
-            if found is not None:
-                return _deleted_since() if earlier is None else self._shown_once(earlier, None, replayed=True)
-            parts.append(str(answers[0].at_ms if answers else earlier.created_at_ms if earlier else 0))
+            used_at_ms = self._used_before(tenant, id, creation.claim)
+            if used_at_ms is None:
+                made = self._sealed(creation.draft, tenant, id)
+                if isinstance(made, Problem):
+                    return made
+                idempotent = Idempotent(creation.claim, id) if creation.claim else None
+                result = await self._deps.subscription_store.create(made, idempotent)
+                if isinstance(result, Written):
+                    return made
+                if result is not Refusal.EXISTS:
+                    return self._not_made(tenant, id, result)
+                used_at_ms = made.created_at_ms
+            parts.append(str(used_at_ms))
         return other_request()
 
-    async def _put(self, shard: int, subscription: Subscription, answers: tuple[Answer, ...]) -> None:
-        record = wire.write(subscription, answers)
-        await self._deps.owner_log.write(shard, self._deps.names.subscriptions, record)
+    def _used_before(self, tenant: str, id: str, claim: Claim | None) -> int | None:
+        """When the id was used by something that this request does not repeat; None when it is free to try."""
+        earlier, answers = self._deps.subscriptions.get(tenant, id), self._deps.subscriptions.answers(tenant, id)
+        if earlier is None and not answers:
+            return None
+        now_ms, ttl_ms = self._deps.clock.now_ms(), self._deps.settings.idempotency_ttl_ms
+        if claim is not None and find(answers, tenant, claim, now_ms=now_ms, ttl_ms=ttl_ms) is not None:
+            return None
+        return earlier.created_at_ms if earlier is not None else answers[0].at_ms
 
-    async def _activate(self, ask: Ask, probed: Subscription, *, enable: bool) -> Subscription | None:
+    def _sealed(self, draft: Draft, tenant: str, id: str) -> Subscription | Problem:
+        bare = created(draft, id=id, tenant=tenant, secret="", now_ms=self._deps.clock.now_ms())
+        secret = secret_text(self._deps.entropy.token(SECRET_BYTES))
+        try:
+            return replace(bare, secret=self._deps.keyring.seal(secret.encode(), context=secret_context(bare)))
+        except SecretUnavailable as error:
+            return _no_secret(str(error))
+
+    def _not_made(self, tenant: str, id: str, result: Result) -> web.Response | Problem:
+        if result is Refusal.TOO_MANY:
+            return conflict(
+                "limit", f"a tenant has at most {SUBSCRIPTIONS_PER_TENANT_MAX} subscriptions; delete one first"
+            )
+        if not isinstance(result, Answer):
+            return other_request()
+        earlier = self._deps.subscriptions.get(tenant, id)
+        return _deleted_since() if earlier is None else self._shown_once(earlier, None, replayed=True)
+
+    async def _activate(self, probed: Subscription, *, enable: bool) -> Subscription | None:
         """Records that the probe passed, unless the subscription is gone or points elsewhere by now."""
-        table = self._deps.subscriptions
-        async with self._locks.of(probed.tenant):
-            current = table.get(probed.tenant, probed.id)
+        for _ in range(CHANGES_MAX):
+            current = self._deps.subscriptions.get(probed.tenant, probed.id)
             if current is None or current.sink != probed.sink:
                 return None
             active = verified(current, now_ms=self._deps.clock.now_ms(), enable=enable)
-            if active != current:
-                await self._put(ask.shard, active, table.answers(probed.tenant, probed.id))
-        self._deps.log.info(Event.SUBSCRIPTION_VERIFIED, subscription=probed.id)
-        return active
+            if active == current or await self._deps.subscription_store.replace(current, active) == Written():
+                self._deps.log.info(Event.SUBSCRIPTION_VERIFIED, subscription=probed.id)
+                return active
+        return None
 
     def _shown_once(
         self, made: Subscription, probed: Probed | Busy | None, *, replayed: bool = False
