@@ -67,7 +67,7 @@ class Attempter:
         max_age_ms: int,
         user_agent: str,
     ) -> None:
-        """`passed(tenant, offset)`: whether the table of subscriptions has read the tenant's partition past `offset`."""
+        """`passed(tenant, offset)`: whether the subscriptions table has read the tenant's partition past `offset`."""
         self._subscriptions, self._passed, self._sender, self._keyring = subscriptions, passed, sender, keyring
         self._clock, self._entropy, self._curve, self._policy = clock, entropy, curve, policy
         self.timeout_ms, self._connect_timeout_ms, self._max_age_ms = timeout_ms, connect_timeout_ms, max_age_ms

@@ -18,6 +18,8 @@ DEPTH = 64
 class BatchChannel(Channel):  # type: ignore[misc]  # Faust has no types
     """Carries batches, not events: what is put is what the agent's stream yields."""
 
+    _queue: ThrowableQueue | None
+
     def __init__(self, app: Any, **kwargs: Any) -> None:
         kwargs.setdefault("maxsize", DEPTH)
         super().__init__(app, **kwargs)

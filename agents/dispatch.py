@@ -14,6 +14,7 @@ from agents.dispatch_shard import DispatchShard
 from agents.heads import Heads
 from agents.settle import Settled, Settler
 from hub_app.domain.delivery import Dead, Deferred
+from hub_app.domain.errors import StoreFailed
 from hub_app.domain.fairness import Scheduler
 from hub_app.domain.subscription import Subscription
 from hub_app.kafka.batch import Batch
@@ -22,7 +23,6 @@ from hub_app.telemetry.events import Event
 from hub_app.telemetry.log import Log
 from hub_app.telemetry.metrics import Metrics
 from tables.jobs import Row
-from tables.shard import StoreFailed
 
 CLAIM_MARGIN_MS = 2_000
 """A claim without an outcome counts as interrupted this long after its deadline."""

@@ -13,6 +13,7 @@ from agents.dispatch import CLAIM_MARGIN_MS, Dispatcher
 from agents.dispatch_shard import DispatchShard, Place
 from agents.settle import Settler
 from hub_app.domain.delivery import finished_up_to
+from hub_app.domain.errors import StoreFailed
 from hub_app.domain.limits import HOUR_MS, MINUTE_MS
 from hub_app.kafka.reader import RangeReader
 from hub_app.ports import Clock
@@ -24,7 +25,7 @@ from hub_app.wire import attempts as wire_attempts
 from tables.datadir import DataDir
 from tables.jobs import FAMILIES, Claim, JobTable, Source
 from tables.memory import Memory
-from tables.shard import Identity, ShardStore, StoreFailed
+from tables.shard import Identity, ShardStore
 
 SCHEMA = 1
 LOOK_BACK_MS = 10 * MINUTE_MS
@@ -50,10 +51,14 @@ class DispatchShards:
         metrics: Metrics,
         cluster_id: Callable[[], str],
         reopen: Callable[[int, str], None],
+        commit: Callable[[Mapping[tuple[str, int], int]], None],
     ) -> None:
+        """`reopen` and `commit` are the plane's."""
         self._dispatcher, self._settler, self._reader, self._names = dispatcher, settler, reader, names
         self._data, self._memory, self._clock, self._log = data, memory, clock, Log("dispatch")
-        self._reclaims, self._cluster_id, self._reopen = metrics.reclaims.only(), cluster_id, reopen
+        self._reclaims, self._cluster_id = metrics.reclaims.only(), cluster_id
+        self._reopen, self._commit = reopen, commit
+        self._committed: dict[tuple[str, int], int] = {}
         self._truncated: set[int] = set()
         self._tails: dict[int, asyncio.Task[None]] = {}
         self.shards: dict[int, DispatchShard] = {}
@@ -65,6 +70,7 @@ class DispatchShards:
             if number in self.shards:
                 self._dispatcher.heads.suspend(self.shards[number])
         await self._settler.flushed()
+        self.commit_marks()
 
     async def resumed(self, shards: frozenset[int]) -> None:
         for number in shards:
@@ -76,6 +82,7 @@ class DispatchShards:
         if tail is not None:
             tail.cancel()
         left = self.shards.pop(shard, None)
+        self._committed = {place: low for place, low in self._committed.items() if place[1] != shard}
         if left is not None:
             self._dispatcher.heads.close(left)
             left.closed = True
@@ -108,6 +115,28 @@ class DispatchShards:
         self._dispatcher.resume_when_ready(opened)
         self._tails[shard] = asyncio.create_task(self._watch(opened))
         return positions
+
+    # -- while it runs -------------------------------------------------------------------------------------------------
+    def commit_marks(self) -> None:
+        """Gives the plane every low-water mark that moved: the lowest unfinished record of each topic."""
+        moved = {
+            (topic, number): low
+            for number, shard in self.shards.items()
+            for topic, low in shard.low_marks().items()
+            if self._committed.get((topic, number)) != low
+        }
+        if moved:
+            self._committed.update(moved)
+            self._commit(moved)
+
+    def store_failed(self, shard: DispatchShard, error: StoreFailed) -> None:
+        """The shard stops here and is opened again (which goes on failing, visibly, while the disk is full)."""
+        self._log.error(Event.SHARD_FAILED, error=error, shard=shard.number)
+        self._dispatcher.heads.suspend(shard)
+        shard.closed = True
+        if error.damaged:
+            shard.table.store.set_aside("damaged")
+        self._reopen(shard.number, str(error))
 
     # -- opening, step by step -----------------------------------------------------------------------------------------
     def _open_store(self, shard: int, end: Mapping[str, int]) -> ShardStore:
@@ -201,7 +230,7 @@ class DispatchShards:
                     await asyncio.sleep(REMEMBER_MS / 1000)
                     shard.table.turn_generation()
             except StoreFailed as error:
-                self._reopen(shard.number, str(error))
+                self.store_failed(shard, error)
                 return
             except Exception as error:  # the broker is away: the claims wait a little longer
                 self._log.warning(Event.SOURCE_FAILED, shard=shard.number, error=repr(error))

@@ -1,7 +1,7 @@
 """One dispatch shard in the hands of its owner: which record stands for which job, and what is finished.
 
-The decisions follow docs/protocol.md, "Dispatch shard". Everything here is synchronous: it is called with records already
-read and outcomes already acknowledged, never waits, and leaves table, offsets and low-water marks in step.
+The decisions follow docs/protocol.md, "Dispatch shard". Everything here is synchronous: it is called with records
+already read and outcomes already acknowledged, never waits, and leaves table, offsets and low-water marks in step.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Inbox and match: a fact is admitted once, gets its seq, and becomes one delivery per subscription that wants it.
 
-Order of writes (docs/protocol.md, "Inbox shard"): `_emit` (deliveries and quarantine acknowledged), `_remember` (rows and
-consumed offset in one batch), then `batch.done` (offset committed). A crash between two of them repeats work with the
-same ids.
+Order of writes (docs/protocol.md, "Inbox shard"): `flush` (deliveries and quarantine acknowledged), `_remember` (rows
+and consumed offset in one batch), then `batch.done` (offset committed). A crash between two of them repeats work with
+the same ids.
 """
 
 from __future__ import annotations

@@ -86,9 +86,7 @@ class InboxShards:
         except BaseException:
             store.close(clean=False)
             raise
-        self._inbox.shards[shard] = InboxShard(
-            shard, table, epoch=self._epoch(shard), emit_from=committed[topic]
-        )
+        self._inbox.shards[shard] = InboxShard(shard, table, epoch=self._epoch(shard), emit_from=committed[topic])
         return {topic: min(own, committed[topic])}
 
     def _open_store(self, shard: int) -> ShardStore:

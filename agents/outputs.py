@@ -8,8 +8,8 @@ from hub_app.wire import quarantine as wire_quarantine
 
 
 class OutputRefused(Exception):
-    """The broker refused a record by itself although its size and key were checked: ours to mend. The batch comes again,
-    and readiness says why."""
+    """The broker refused a record by itself although its size and key were checked: ours to mend. The batch comes
+    again, and readiness says why."""
 
 
 async def flush(outbox: Outbox) -> None:

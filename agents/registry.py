@@ -26,7 +26,9 @@ class Channels(NamedTuple):
     dispatch: BatchChannel
 
 
-def register(app: Any, *, ingest: Ingest, inbox: Inbox, dispatcher: Dispatcher, shards: dict[int, DispatchShard]) -> Channels:
+def register(
+    app: Any, *, ingest: Ingest, inbox: Inbox, dispatcher: Dispatcher, shards: dict[int, DispatchShard]
+) -> Channels:
     """Registers every agent with the Faust app; returns their channels."""
     channels = Channels(BatchChannel(app), BatchChannel(app), BatchChannel(app))
 
@@ -50,6 +52,8 @@ def _agent(name: str, handle: Handle) -> Callable[[Any], Awaitable[None]]:
     running: set[asyncio.Task[None]] = set()
 
     async def handled(batch: Batch) -> None:
+        if not batch.live:
+            return  # its shard moved while it stood in the channel
         try:
             await handle(batch)
         except Exception as error:

@@ -32,6 +32,7 @@ from hub_app.domain.delivery import (
     finished_up_to,
     retried,
 )
+from hub_app.domain.errors import StoreFailed
 from hub_app.domain.ids import destination_key, tenant_key
 from hub_app.domain.limits import MINUTE_MS
 from hub_app.kafka.producer import HubProducer
@@ -44,7 +45,6 @@ from hub_app.wire import attempts as wire_attempts
 from hub_app.wire import dead_letters as wire_dead
 from hub_app.wire import jobs as wire_jobs
 from tables.jobs import Row
-from tables.shard import StoreFailed
 
 TICK_S = 0.005
 CAREFUL_MS = 10 * MINUTE_MS
@@ -117,7 +117,7 @@ class Settler:
     def note_claims(
         self, shard: DispatchShard, rows: list[Row], deadline_ms: int, start: Started, claimed: list[Any]
     ) -> None:
-        """Claims are in the table; `start` begins their attempts: at once, or, while careful, when they are in the log."""
+        """Claims are in the table; `start` begins their attempts: at once, or, while careful, when the log has them."""
         careful = self._clock.monotonic_ms() < self._careful_until_ms
         self._claimed.append(_Claimed(shard, rows, deadline_ms, (lambda: start(shard, claimed)) if careful else None))
         self._ask()

@@ -1,0 +1,391 @@
+"""Assembly: makes every part of a worker from settings and ports, one method a room, and ties them together.
+Opens nothing and starts nothing; `hub_app.lifecycle` does.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from agents import registry
+from agents.attempt import Attempter
+from agents.dispatch import Dispatcher
+from agents.dispatch_opening import DispatchShards
+from agents.inbox import Inbox
+from agents.inbox_opening import InboxShards
+from agents.ingest import Ingest
+from agents.owner import OwnerLog, OwnerSetup
+from agents.owners import InboxOwners, KeysTail
+from agents.settle import Settler
+from hub_app import __version__
+from hub_app.domain.backoff import Curve
+from hub_app.domain.egress import EgressPolicy, parse_cidrs
+from hub_app.domain.ids import tenant_key
+from hub_app.kafka.assignor import OwnerReader
+from hub_app.kafka.client import KafkaConfig, make_admin
+from hub_app.kafka.patterns import PatternPlane
+from hub_app.kafka.plane import ShardPlane
+from hub_app.kafka.producer import HubProducer
+from hub_app.kafka.reader import RangeReader
+from hub_app.kafka.standing import Standing
+from hub_app.kafka.tail import TopicTail
+from hub_app.kafka.transactions import TransactionalProducer
+from hub_app.lifecycle import Hub
+from hub_app.ports import Clock, Entropy, Keyring, Sender
+from hub_app.settings import Settings
+from hub_app.telemetry.events import Event
+from hub_app.telemetry.log import Log
+from hub_app.telemetry.metrics import Metrics
+from hub_app.topics import (
+    INGEST_PATTERN,
+    Retentions,
+    TopicSpec,
+    internal_topics,
+    names,
+    partition_for,
+    source_of,
+)
+from hub_app.web.arrivals import Arrivals
+from hub_app.web.deps import WebDeps
+from hub_app.web.peers import AiohttpPeers
+from hub_app.web.routes import build_web
+from hub_app.wire import meta as wire_meta
+from tables.datadir import DataDir
+from tables.globals import GlobalTable
+from tables.keys import KeysTable
+from tables.memory import Memory
+from tables.meta import MetaTable
+from tables.subscriptions import SubscriptionsTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ports:
+    """The hands of a worker; tests give others."""
+
+    clock: Clock
+    entropy: Entropy
+    keyring: Keyring
+    sender: Sender
+
+
+def egress_policy(settings: Settings) -> EgressPolicy:
+    return EgressPolicy(allow_private=settings.allow_private_sinks, allow_cidrs=parse_cidrs(settings.sink_allow_cidrs))
+
+
+def kafka_config(settings: Settings) -> KafkaConfig:
+    return KafkaConfig(
+        brokers=",".join(settings.kafka_brokers),
+        scram_mechanism=settings.kafka_scram_mechanism,
+        username=settings.kafka_scram_username,
+        password=settings.kafka_scram_password,
+        tls=settings.kafka_tls_enabled,
+        ca_pem_base64=base64.b64encode(settings.kafka_ca_cert.encode()).decode(),
+        metadata_max_age_ms=settings.metadata_max_age_ms,
+    )
+
+
+class Assembly:
+    """Builds one worker's parts; each method one room."""
+
+    def __init__(self, app: Any, settings: Settings, ports: Ports, data: DataDir) -> None:
+        self.app, self.settings, self.ports, self.data = app, settings, ports, data
+        self.names, self.config = names(settings.topic_prefix), kafka_config(settings)
+        self.metrics, self.standing, self.memory = Metrics(), Standing(self.ports.clock), Memory()
+        self.arrivals, self.curve = Arrivals(), Curve(settings.backoff_caps_ms)
+        self.producer = HubProducer(self.config, standing=self.standing)
+        self.reader = RangeReader(self.config)
+        self.subscriptions = SubscriptionsTable(self.names.subscriptions)
+        self.keys, self.meta = KeysTable(self.names.keys), MetaTable(self.names.meta)
+        self.tables: dict[str, GlobalTable[Any]] = {t.topic: t for t in (self.subscriptions, self.keys, self.meta)}
+        self.tails = {topic: self._tail(table) for topic, table in self.tables.items()}
+        self.ingests = settings.role in ("all", "ingest")
+        self.delivers = settings.role in ("all", "delivery")
+        self.built: Hub | None = None
+
+    def hub(self) -> Hub:
+        settings, clock = self.settings, self.ports.clock
+        settler, dispatcher, dispatch_shards = self._dispatch()
+        owner, meta_log = self._owner(self._inbox_lease), self._owner(lambda: True, plain="meta-")
+        inbox = self._inbox()
+        channels = registry.register(
+            self.app, ingest=self._ingest(), inbox=inbox, dispatcher=dispatcher, shards=dispatch_shards.shards
+        )
+        hub = self.built = Hub(
+            settings=settings,
+            clock=clock,
+            entropy=self.ports.entropy,
+            config=self.config,
+            standing=self.standing,
+            data=self.data,
+            specs=topic_specs(settings),
+            producer=self.producer,
+            reader=self.reader,
+            tails=list(self.tails.values()),
+            sender=self.ports.sender,
+            settler=settler,
+            dispatcher=dispatcher,
+            dispatch_shards=dispatch_shards,
+            owner=owner,
+            ingest_plane=self._ingest_plane(channels.ingest.put) if self.ingests else None,
+            inbox_plane=self._inbox_plane(inbox, owner, meta_log, channels.inbox.put) if self.ingests else None,
+            dispatch_plane=self._dispatch_plane(dispatch_shards, channels.dispatch.put) if self.delivers else None,
+            close_web=_nothing,
+            wake_polls=self.arrivals.notify_all,
+        )
+        self._web(hub, inbox)
+        return hub
+
+    # -- steps of the journey ------------------------------------------------------------------------------------------
+    def _ingest(self) -> Ingest:
+        settings = self.settings
+        return Ingest(
+            producer=self.producer,
+            names=self.names,
+            shards=settings.shards,
+            clock=self.ports.clock,
+            metrics=self.metrics,
+            default_tenant=None if settings.multi_tenant_enabled else settings.tenant_id,
+        )
+
+    def _inbox(self) -> Inbox:
+        settings = self.settings
+        return Inbox(
+            producer=self.producer,
+            names=self.names,
+            shards=settings.shards,
+            subscriptions=self.subscriptions,
+            metrics=self.metrics,
+            dedup_window_ms=settings.dedup_window_ms,
+            events_retention_ms=settings.events_retention_ms,
+            arrived=lambda shard, tenants: self.arrivals.notify_many(tenants),
+        )
+
+    def _dispatch(self) -> tuple[Settler, Dispatcher, DispatchShards]:
+        settings, ports = self.settings, self.ports
+
+        def failed(shard: Any, error: Any) -> None:
+            shards.store_failed(shard, error)
+
+        settler = Settler(
+            producer=self.producer,
+            names=self.names,
+            shards=settings.shards,
+            clock=ports.clock,
+            curve=self.curve,
+            metrics=self.metrics,
+            store_failed=failed,
+        )
+        attempter = Attempter(
+            subscriptions=self.subscriptions,
+            passed=lambda tenant, offset: self.subscriptions.offset(self._shard_of(tenant)) > offset,
+            sender=ports.sender,
+            keyring=ports.keyring,
+            clock=ports.clock,
+            entropy=ports.entropy,
+            curve=self.curve,
+            policy=egress_policy(settings),
+            timeout_ms=settings.dispatch_timeout_ms,
+            connect_timeout_ms=settings.dispatch_connect_timeout_ms,
+            max_age_ms=settings.max_age_ms,
+            user_agent=f"streaming-hub/{__version__}",
+        )
+        dispatcher = Dispatcher(
+            workers=settings.dispatch_workers,
+            claim_batch=settings.dispatch_claim_batch,
+            idle_interval_ms=settings.dispatch_idle_interval_ms,
+            attempter=attempter,
+            settler=settler,
+            clock=ports.clock,
+            lease_valid=self._dispatch_lease,
+            metrics=self.metrics,
+            store_failed=failed,
+        )
+        settler.on_settled = dispatcher.settled
+        shards = DispatchShards(
+            dispatcher=dispatcher,
+            settler=settler,
+            reader=self.reader,
+            names=self.names,
+            data=self.data,
+            memory=self.memory,
+            clock=ports.clock,
+            metrics=self.metrics,
+            cluster_id=self._cluster_id,
+            reopen=lambda shard, reason: self._plane("dispatch_plane").reopen(shard, reason),
+            commit=lambda offsets: self._plane("dispatch_plane").commit(offsets),
+        )
+        return settler, dispatcher, shards
+
+    def _owner(self, lease: Callable[[], bool], *, plain: str = "") -> OwnerLog:
+        """The transactional single writer of the shards here; `plain` marks the one of `hub.meta`."""
+
+        async def catch_up(shard: int) -> None:
+            for topic, tail in self.tails.items():
+                if (topic == self.names.meta) == bool(plain):
+                    await tail.read_to_end(shard)
+
+        return OwnerLog(
+            OwnerSetup(
+                prefix=self.names.prefix + plain,
+                producers=lambda id: TransactionalProducer(self.config, id),
+                lease=lease,
+                catch_up=catch_up,
+                apply=lambda topic, partition, offset, key, value, headers: self.tables[topic].apply(
+                    partition, offset, key, value, headers
+                ),
+            )
+        )
+
+    # -- the planes ----------------------------------------------------------------------------------------------------
+    def _ingest_plane(self, deliver: Callable[[Any], Awaitable[None]]) -> PatternPlane:
+        return PatternPlane(
+            self.config,
+            name="ingest",
+            group=f"streaming-hub.{self.settings.env}",
+            pattern=INGEST_PATTERN,
+            accepts=lambda topic: source_of(topic) is not None,
+            deliver=deliver,
+            instance_id=self.settings.instance_id or None,
+            **self._watched(),
+        )
+
+    def _inbox_plane(
+        self, inbox: Inbox, owner: OwnerLog, meta_log: OwnerLog, deliver: Callable[[Any], Awaitable[None]]
+    ) -> ShardPlane:
+        async def raise_epoch(shard: int, reason: str) -> None:
+            made = wire_meta.Epoch(shard, self.meta.epoch(shard) + 1, reason, self.ports.clock.now_ms())
+            await meta_log.open(0)
+            await meta_log.write(0, self.names.meta, wire_meta.write(made))
+            await meta_log.close(0)
+            Log("inbox").warning(Event.EPOCH_RAISED, shard=shard, epoch=made.epoch, reason=reason)
+
+        listener = InboxShards(
+            inbox=inbox,
+            owner=owner,
+            names=self.names,
+            data=self.data,
+            memory=self.memory,
+            dedup_window_ms=self.settings.dedup_window_ms,
+            cluster_id=self._cluster_id,
+            epoch=self.meta.epoch,
+            raise_epoch=raise_epoch,
+            left=lambda shard: self.arrivals.notify_all(),
+        )
+        return self._shard_plane("inbox", [self.names.facts], listener, deliver, commit="after_batch")
+
+    def _dispatch_plane(self, listener: DispatchShards, deliver: Callable[[Any], Awaitable[None]]) -> ShardPlane:
+        topics = [self.names.deliveries, *(self.names.retry(tier) for tier in self.curve.tiers), self.names.parked]
+        return self._shard_plane("dispatch", topics, listener, deliver, commit="manual", also=self.names.is_retry)
+
+    def _shard_plane(
+        self, name: Any, topics: list[str], listener: Any, deliver: Callable[[Any], Awaitable[None]], **more: Any
+    ) -> ShardPlane:
+        return ShardPlane(
+            self.config,
+            name=name,
+            group=f"streaming-hub-{name}.{self.settings.env}",
+            topics=topics,
+            shards=self.settings.shards,
+            url=self.settings.http_advertised_url,
+            listener=listener,
+            deliver=deliver,
+            shards_on_disk=lambda: self.data.shards(name),
+            instance_id=self.settings.instance_id or None,
+            **more,
+            **self._watched(),
+        )
+
+    def _watched(self) -> dict[str, Any]:
+        return {"standing": self.standing, "clock": self.ports.clock, "entropy": self.ports.entropy}
+
+    # -- the API -------------------------------------------------------------------------------------------------------
+    def _web(self, hub: Hub, inbox: Inbox) -> None:
+        settings, clock, inbox_plane = self.settings, self.ports.clock, hub.inbox_plane
+        admin = make_admin(self.config)
+        reader = OwnerReader(admin, f"streaming-hub-inbox.{settings.env}", now_ms=clock.monotonic_ms)
+        peers = AiohttpPeers()
+
+        async def close() -> None:
+            await peers.close()
+            await admin.close()
+
+        hub.close_web = close
+        keys_tail = self.tails[self.names.keys]
+        deps = WebDeps(
+            settings=settings,
+            version=__version__,
+            admin_key=self._admin_key(),
+            clock=clock,
+            entropy=self.ports.entropy,
+            keyring=self.ports.keyring,
+            sender=self.ports.sender,
+            names=self.names,
+            keys=self.keys,
+            keys_tail=KeysTail(read_to_end=keys_tail.all_read_to_end, started=hub.started.is_set),
+            subscriptions=self.subscriptions,
+            owner_log=hub.owner,
+            owners=InboxOwners(
+                shards=inbox.shards,
+                lease_valid=lambda now_ms: inbox_plane is not None and inbox_plane.lease.valid(now_ms),
+                known=lambda: inbox_plane.owners if inbox_plane is not None else {},
+                read=reader.owners,
+                clock=clock,
+            ),
+            peers=peers,
+            readiness=self.standing.reasons,
+            stopping=lambda: hub.stopping,
+            metrics=self.metrics,
+            log=Log("http"),
+            arrivals=self.arrivals,
+        )
+        self.app.web.web_app.add_routes(build_web(deps))
+
+    def _admin_key(self) -> str:
+        """The bootstrap key; in `local` one is made and shown when none is given."""
+        if self.settings.admin_key or not self.settings.is_local:
+            return self.settings.admin_key
+        made = f"shk_admin_{self.ports.entropy.token(24).hex()}"
+        Log("worker").warning(Event.ADMIN_KEY_MADE, admin_key=made, detail="set STREAMING_HUB_ADMIN_KEY to choose it")
+        return made
+
+    # -- what is known later -------------------------------------------------------------------------------------------
+    def _tail(self, table: GlobalTable[Any]) -> TopicTail:
+        return TopicTail(self.config, table.topic, table.apply, reset=table.reset, **self._watched())
+
+    def _plane(self, name: str) -> ShardPlane:
+        plane = getattr(self.built, name)
+        assert isinstance(plane, ShardPlane)
+        return plane
+
+    def _dispatch_lease(self, now_ms: int) -> bool:
+        return self._plane("dispatch_plane").lease.valid(now_ms)
+
+    def _inbox_lease(self) -> bool:
+        return self._plane("inbox_plane").lease.valid(self.ports.clock.monotonic_ms())
+
+    def _cluster_id(self) -> str:
+        assert self.built is not None
+        return self.built.cluster_id
+
+    def _shard_of(self, tenant: str) -> int:
+        return partition_for(tenant_key(tenant), self.settings.shards)
+
+
+def topic_specs(settings: Settings) -> tuple[TopicSpec, ...]:
+    """Every internal topic of a deployment."""
+    retentions = Retentions(
+        events_ms=settings.events_retention_ms,
+        dedup_window_ms=settings.dedup_window_ms,
+        attempts_ms=settings.attempts_retention_ms,
+        dead_letters_ms=settings.dead_letter_retention_ms,
+        observations_ms=settings.dlq_retention_ms,
+    )
+    return internal_topics(
+        settings.topic_prefix, settings.shards, settings.topic_replication, retentions, settings.backoff_caps_ms
+    )
+
+
+async def _nothing() -> None:
+    """A worker without an API has none to close."""

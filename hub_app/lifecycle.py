@@ -1,0 +1,206 @@
+"""The life of a worker: what starts after what, and how it ends (docs/operations.md).
+
+`Foundation` starts before the web server: producer and readers, which connect in the background. `Planes` starts last:
+it waits for the broker, provisions, reads the global tables to their end, and only then joins the groups. It stops
+first: not ready, then no new batches, then no new claims, then what is in hand is settled and committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import mode
+
+from agents.dispatch import Dispatcher
+from agents.dispatch_opening import DispatchShards
+from agents.owner import OwnerLog
+from agents.settle import Settler
+from hub_app.kafka.client import KafkaConfig
+from hub_app.kafka.forever import run_forever
+from hub_app.kafka.patterns import PatternPlane
+from hub_app.kafka.plane import ShardPlane
+from hub_app.kafka.producer import HubProducer
+from hub_app.kafka.provisioning import Provisioned, provision
+from hub_app.kafka.reader import RangeReader
+from hub_app.kafka.standing import Standing
+from hub_app.kafka.tail import TopicTail
+from hub_app.ports import Clock, Entropy, Sender
+from hub_app.settings import Settings
+from hub_app.telemetry.events import Event
+from hub_app.telemetry.log import Log
+from hub_app.topics import TopicSpec
+from tables.datadir import DataDir
+
+SAY_EVERY_S = 10.0
+COMMIT_EVERY_S = 0.25
+BROKER = "broker"
+
+
+@dataclass(slots=True, kw_only=True)
+class Hub:
+    """The parts of one worker that start or stop. Planes that the role leaves out are None."""
+
+    settings: Settings
+    clock: Clock
+    entropy: Entropy
+    config: KafkaConfig
+    standing: Standing
+    data: DataDir
+    specs: Sequence[TopicSpec]
+    producer: HubProducer
+    reader: RangeReader
+    tails: Sequence[TopicTail]
+    sender: Sender
+    settler: Settler
+    dispatcher: Dispatcher
+    dispatch_shards: DispatchShards
+    owner: OwnerLog
+    ingest_plane: PatternPlane | None
+    inbox_plane: ShardPlane | None
+    dispatch_plane: ShardPlane | None
+    close_web: Callable[[], Awaitable[None]]
+    wake_polls: Callable[[], None]
+    cluster_id: str = ""
+    stopping: bool = False
+    started: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Foundation(mode.Service):  # type: ignore[misc]
+    """What everything else stands on; stops last."""
+
+    def __init__(self, hub: Hub) -> None:
+        super().__init__()
+        self._hub = hub
+
+    def on_init_dependencies(self) -> list[Any]:
+        return [self._hub.producer, self._hub.reader]
+
+    async def on_stop(self) -> None:
+        await self._hub.sender.close()
+        await self._hub.close_web()
+        self._hub.data.release()
+
+
+class Planes(mode.Service):  # type: ignore[misc]
+    """The consumers of every plane, from the first contact with the broker to the last commit."""
+
+    def __init__(self, hub: Hub) -> None:
+        super().__init__()
+        self._hub, self._log = hub, Log("worker")
+        self._loops: list[asyncio.Task[None]] = []
+        self._running: list[Any] = []
+
+    async def on_start(self) -> None:
+        self._hub.standing.report("start", "starting")
+        self._loops.append(asyncio.create_task(self._bring_up()))
+
+    # -- up ------------------------------------------------------------------------------------------------------------
+    async def _bring_up(self) -> None:
+        hub = self._hub
+        provisioned = await self._provisioned()
+        hub.cluster_id = provisioned.cluster_id
+        for tail in hub.tails:
+            await self._run(tail)
+        hub.standing.report("start", "reading subscriptions, keys and meta")
+        for tail in hub.tails:
+            await _until_done(tail.all_read_to_end)
+        self._forever("settle", hub.settler.step)
+        self._forever("low-water marks", self._commit_marks)
+        for plane in (hub.dispatch_plane, hub.inbox_plane, hub.ingest_plane):
+            if plane is not None:
+                await self._run(plane)
+        hub.standing.clear("start")
+        hub.started.set()
+        self._log.info(Event.READY, role=hub.settings.role, url=hub.settings.http_advertised_url)
+
+    async def _provisioned(self) -> Provisioned:
+        """Waits for the broker as long as it takes, and says so. Topics that cannot be used end the process."""
+        hub, failures, said_at = self._hub, 0, float("-inf")
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                provisioned = await provision(hub.config, hub.specs, local=hub.settings.is_local)
+            except Exception as error:
+                failures += 1
+                hub.standing.report(BROKER, f"{hub.config.brokers}: {error or type(error).__name__}")
+                if loop.time() - said_at >= SAY_EVERY_S:
+                    said_at = loop.time()
+                    self._log.warning(Event.BROKER_UNREACHABLE, brokers=hub.config.brokers, error=repr(error))
+                await asyncio.sleep(min(0.1 * 2 ** min(failures, 10), 5.0))
+                continue
+            hub.standing.clear(BROKER)
+            for name in provisioned.created:
+                self._log.info(Event.TOPIC_CREATED, topic=name)
+            for problem in provisioned.problems:
+                self._log.warning(Event.TOPIC_REFUSED, topic=problem.subject, detail=problem.text)
+            fatal = [problem for problem in provisioned.problems if problem.fatal]
+            if fatal:
+                refuse_to_start([f"{problem.subject}: {problem.text}" for problem in fatal], 78)
+            return provisioned
+
+    async def _run(self, service: Any) -> None:
+        await service.maybe_start()
+        self._running.append(service)
+
+    def _forever(self, name: str, step: Callable[[], Awaitable[None]]) -> None:
+        loop = run_forever(name, step, standing=self._hub.standing, entropy=self._hub.entropy, cap_ms=5_000)
+        self._loops.append(asyncio.create_task(loop))
+
+    async def _commit_marks(self) -> None:
+        await asyncio.sleep(COMMIT_EVERY_S)
+        self._hub.dispatch_shards.commit_marks()
+
+    # -- down ----------------------------------------------------------------------------------------------------------
+    async def on_stop(self) -> None:
+        """Not ready first; then sources; then attempts in hand; then their outcomes, and the last commit."""
+        hub = self._hub
+        hub.stopping = True
+        hub.wake_polls()
+        self._log.info(Event.STOPPING)
+        if hub.started.is_set():
+            await asyncio.sleep(hub.settings.pre_stop_drain_timeout_ms / 1000)
+            if hub.ingest_plane is not None:
+                await hub.ingest_plane.stop()
+            await hub.dispatcher.drain(hub.settings.shutdown_timeout_ms)
+            await _within(hub.settler.flushed(), hub.settings.shutdown_timeout_ms)
+            hub.dispatch_shards.commit_marks()
+        for service in reversed(self._running):
+            await service.stop()
+        await hub.owner.stop()
+        for task in self._loops:
+            task.cancel()
+        await asyncio.gather(*self._loops, return_exceptions=True)
+        self._log.info(Event.STOPPED)
+
+
+def refuse_to_start(lines: Sequence[str], status: int) -> NoReturn:
+    """Ends the process now, with one clear line each on standard error. Only where nothing has been started that would
+    have to be stopped."""
+    for line in lines:
+        sys.stderr.write(f"streaming-hub: {line}\n")
+    sys.stderr.flush()
+    os._exit(status)
+
+
+async def _until_done(step: Callable[[], Awaitable[None]]) -> None:
+    """Repeats a step that a broker's absence may break."""
+    while True:
+        try:
+            await step()
+        except Exception:
+            await asyncio.sleep(0.5)  # its service reports why
+        else:
+            return
+
+
+async def _within(waiting: Awaitable[None], timeout_ms: int) -> None:
+    try:
+        async with asyncio.timeout(timeout_ms / 1000):
+            await waiting
+    except TimeoutError:
+        Log("worker").warning(Event.OUTCOME_UNRECORDED, detail="stopped before every outcome was recorded")
