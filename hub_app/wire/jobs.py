@@ -140,11 +140,12 @@ def _job(values: Sequence[bytes]) -> Job | Unreadable:
         return Unreadable(f"job: schema {schema!r}")
     if len(id) != 2 * DELIVERY_ID_BYTES:
         return Unreadable("job: hub-delivery-id is not 32 hexadecimal digits")
-    if attempt == b"0":
+    tries = small(attempt)
+    if not tries:
         return Unreadable("job: hub-attempt counts from 1")
     return Job(
         unhexlify(id),
-        small(attempt),
+        tries,
         small(moves),
         text(tenant),
         text(destination),
