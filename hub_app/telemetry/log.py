@@ -151,7 +151,7 @@ def _cut(text: str) -> str:
 
 
 def _console_value(value: object) -> str:
-    text = str(value)
+    text = str(value).encode(errors="backslashreplace").decode()
     plain = text and all(c.isprintable() and c not in ' "' for c in text)
     return text if plain else orjson.dumps(text).decode()
 
