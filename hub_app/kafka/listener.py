@@ -1,0 +1,32 @@
+"""Who opens and closes the shards of a plane."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+
+class ShardListener(Protocol):
+    """Who opens and closes shards. All calls of one plane are made one after another, except `opened`, which runs as a
+    task per shard and may take long; it is cancelled when the shard goes away meanwhile (then `closed` follows)."""
+
+    async def suspended(self, shards: frozenset[int]) -> None:
+        """A rebalance began: stop claiming, flush. Must be quick (the group waits; the plane gives up waiting after a
+        few seconds). May be called again for shards that are suspended already."""
+
+    async def resumed(self, shards: frozenset[int]) -> None:
+        """These came straight back: go on, nothing was lost."""
+
+    async def closed(self, shard: int) -> None:
+        """The shard belongs to someone else now, or is about to be opened anew (also after a failed opening): close
+        its folder. Must do nothing for a shard that is not open."""
+
+    async def truncated(self, shard: int, topic: str, committed: int, end: int) -> None:
+        """The log ends below the committed offset (re-created). Called before `opened`; when it returns, the committed
+        offset is lowered to `end`. May be called twice for the same truncation (a crash between the two)."""
+
+    async def opened(
+        self, shard: int, committed: Mapping[str, int], begin: Mapping[str, int], end: Mapping[str, int]
+    ) -> Mapping[str, int]:
+        """Opens the shard; returns where to start reading each topic. All maps are by topic. Raising is retried with
+        growing, capped delay and shown in readiness. A start below `begin` stops the shard with a reason."""
