@@ -52,13 +52,23 @@ def _is_damage(error: Exception) -> bool:
     return any(word in str(error) for word in _DAMAGE_WORDS)
 
 
+def _close(database: Rdict) -> None:
+    """Closing writes out what is in memory; where that fails (no room) the write-ahead log still has it, and dropping
+    the object, which the caller must not keep, closes it too."""
+    with contextlib.suppress(Exception):
+        database.close()
+
+
 def _ended_well(table: Rdict, key: bytes, bounded: ReadOptions) -> None:
     """Raise what stopped a scan behind `key`: rocksdict's iterators end at a damaged block as if nothing followed."""
     probe = table.iter(bounded)
-    probe.seek(key)
-    while probe.valid():
-        probe.next()
-    probe.status()
+    try:
+        probe.seek(key)
+        while probe.valid():
+            probe.next()
+        probe.status()
+    finally:
+        del probe  # the exception keeps this frame, and the iterator in it would keep the folder's lock
 
 
 class ShardStore:
@@ -202,7 +212,6 @@ class ShardStore:
         """The greatest row with start <= key < end."""
         try:
             bounded = ReadOptions()
-            bounded.set_iterate_lower_bound(start)
             bounded.set_iterate_upper_bound(end)
             table = self._tables[family]
             rows = list(islice(table.items(backwards=True, read_opt=bounded), 1))
@@ -210,7 +219,7 @@ class ShardStore:
                 _ended_well(table, start, bounded)
         except Exception as error:
             raise self._failed(error) from error
-        return rows[0] if rows else None
+        return rows[0] if rows and rows[0][0] >= start else None
 
     # -- writing -------------------------------------------------------------------------------------------------
     def batch(self) -> Batch:
@@ -263,13 +272,13 @@ class ShardStore:
                 closing = self.batch()
                 closing.delete(OFFSETS, _OPEN)
                 self.write(closing)
-        database, self._db = self._db, None
+        database = self._db
+        self._db = None
         # A family, handle or iterator that lives on keeps the lock file: all of them live in these two dicts.
         self._handles.clear()
-        for table in self._tables.values():
-            table.close()
-        self._tables.clear()
-        database.close()
+        while self._tables:
+            _close(self._tables.popitem()[1])
+        _close(database)
 
     def set_aside(self, reason: str) -> Path:
         """Close and rename the folder to `<shard>.<reason>.<time>`; the new path. Call `open` again for a fresh one."""
