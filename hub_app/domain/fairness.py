@@ -216,13 +216,21 @@ class Scheduler(Generic[R]):
             self._watch_from(destination, destination.hangs_after_ms())
         # Its turn is over: both go to the end, if they still have something to do.
         tenant = destination.tenant
-        self._leave(destination)
-        destination.ticket = 0
         tenant.ticket = self._next()
+        ready_at = self._ready_at(destination)
+        line = tenant.suspects if destination.suspect else tenant.healthy
+        if ready_at is not None and ready_at <= now_ms:
+            destination.ticket = self._next()
+            line.join(destination, destination.ticket)
+        else:
+            destination.ticket = 0
+            line.leave(destination)
+            self._rest(destination, ready_at, now_ms)
         for line, tenants in ((tenant.healthy, self._healthy), (tenant.suspects, self._suspects)):
             if line:
                 tenants.join(tenant, tenant.ticket)
-        self._place(destination, now_ms)
+            else:
+                tenants.leave(tenant)
         return ref
 
     # -- what is ready -------------------------------------------------------------------------------------------------
@@ -264,6 +272,10 @@ class Scheduler(Generic[R]):
         if destination.ticket:
             self._leave(destination)
             destination.ticket = 0
+        self._rest(destination, ready_at, now_ms)
+
+    def _rest(self, destination: Destination, ready_at: int | None, now_ms: int) -> None:
+        """Out of line: asleep until its time, or idle."""
         if ready_at is None and not destination.heap and not destination.flying:
             if destination.blocked_until_ms > now_ms:
                 ready_at = destination.blocked_until_ms

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace
 from typing import Any, Final, Generic, TypeVar
 
 M = TypeVar("M")
@@ -33,6 +33,9 @@ class Line(Generic[M]):
         """Also gives a member that stands here another ticket."""
         tickets, heap = self._tickets, self._heap
         tickets[member] = ticket
+        if heap and heap[0][1] is member:
+            heapreplace(heap, (ticket, member))
+            return
         heappush(heap, (ticket, member))
         if len(heap) > 2 * len(tickets) + SLACK:
             heap[:] = [(ticket, member) for member, ticket in tickets.items()]
