@@ -72,10 +72,8 @@ def rss_peak_mib() -> float:
 
 
 @contextlib.contextmanager
-def child(
-    module: str, *args: object, env: dict[str, str] | None = None, **popen: Any
-) -> Iterator[subprocess.Popen[str]]:
-    """`python -m module args…` beside us, its stdin and stdout ours; asked to end (SIGTERM), then killed, on leaving."""
+def child(module: str, *args: object, env: dict[str, str] | None = None) -> Iterator[subprocess.Popen[str]]:
+    """`python -m module args…` beside us, its stdin and stdout ours; on leaving it is asked to end, then killed."""
     command = [sys.executable, "-m", module, *map(str, args)]
     process = subprocess.Popen(command, cwd=ROOT, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
@@ -109,7 +107,7 @@ def run_child(module: str, *args: object, timeout_s: float = 300) -> dict[str, A
 class Arrival(NamedTuple):
     """What a sink saw of one id. Times are time.monotonic_ns, which all processes of a machine share."""
 
-    count: int
+    times: int
     first_ns: int
     last_ns: int
 

@@ -43,13 +43,24 @@ HEADERS = {
 }
 
 
-async def post_with(sender: Sender, port: int) -> Callable[[], Awaitable[int]]:
+def post_with(sender: Sender, port: int) -> Callable[[], Awaitable[int]]:
     head = "".join(f"{name}: {value}\r\n" for name, value in HEADERS.items()).encode()
     request = Request(Target("http", "127.0.0.1", port), b"POST", b"/", head, BODY)
 
     async def post() -> int:
         answer = await sender.send(request, connect_timeout_ms=5_000, timeout_ms=10_000)
         return answer.status if isinstance(answer, Answer) else 0
+
+    return post
+
+
+def post_bare(session: aiohttp.ClientSession, port: int) -> Callable[[], Awaitable[int]]:
+    url = f"http://127.0.0.1:{port}/"
+
+    async def post() -> int:
+        async with session.post(url, data=BODY, headers=HEADERS) as response:
+            await response.read()
+            return response.status
 
     return post
 
@@ -70,15 +81,10 @@ async def measure(kind: str, port: int) -> None:
     closing: Sender | aiohttp.ClientSession
     if kind == "bare":
         closing = session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
-        url = f"http://127.0.0.1:{port}/"
-
-        async def post() -> int:
-            async with session.post(url, data=BODY, headers=HEADERS) as response:
-                await response.read()
-                return response.status
+        post = post_bare(session, port)
     else:
         closing = sender = (FastSender if kind == "fast" else AiohttpSender)(resolver=resolver, policy=policy)
-        post = await post_with(sender, port)
+        post = post_with(sender, port)
     posts = POSTS[kind]
     await load(post, posts // 10)
     before = _lib.Usage.now()
