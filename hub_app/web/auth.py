@@ -25,6 +25,7 @@ SECRET_BYTES: Final = 32
 REFRESH_MS: Final = 2_000
 REFRESH_EVERY_MS: Final = 200
 _KEY: Final = re.compile(r"shk_([a-z2-7]{4,64})_([A-Za-z0-9-]{16,256})", re.ASCII)
+_TOKEN: Final = re.compile(r"[\x21-\x7e]{1,512}")
 _NOBODY: Final = bytes(32)
 
 
@@ -58,7 +59,7 @@ def present(headers: Mapping[str, str]) -> Presented | Problem:
     if header is None:
         return unauthenticated("send Authorization: Bearer shk_<keyid>_<secret>")
     scheme, _, token = header.partition(" ")
-    if scheme.lower() != "bearer" or not token.isascii() or not 1 <= len(token) <= 512:
+    if scheme.lower() != "bearer" or not _TOKEN.fullmatch(token):
         return unauthenticated("the Authorization header is not of the form: Bearer shk_<keyid>_<secret>")
     match = _KEY.fullmatch(token)
     secret = match[2] if match else ""

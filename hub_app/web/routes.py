@@ -47,7 +47,7 @@ def build_web(deps: WebDeps) -> list[web.RouteDef]:
         routes.append(web.route("*", path, serve.open(path, _other_method(tuple(r.method for r in methods)))))
     for path, handler in (("/healthz", health.live), ("/readyz", health.ready), ("/metrics", health.metrics)):
         routes.append(_route("GET", path, serve.open(path, handler)))
-    routes += [web.route("*", root + "/{rest:.*}", serve.open(root, _unknown)) for root in ROOTS]
+    routes += [web.route("*", root + "{rest:(/.*)?}", serve.open(root, _unknown)) for root in ROOTS]
     return routes
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
+from urllib.parse import unquote
 
 from aiohttp import ClientError, web
 
@@ -20,6 +22,8 @@ from hub_app.web.rates import RateCaps, with_rate_headers
 from hub_app.web.strict_json import read_body
 
 WAIT_MS_MAX: Final = 30_000
+TENANT_PART: Final = "{tenant}"
+_BAD_PERCENT: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
 class Ask(NamedTuple):
@@ -35,7 +39,7 @@ class Ask(NamedTuple):
     wait_ms: int
 
     def part(self, name: str) -> str:
-        """A decoded segment of the path."""
+        """A segment of the path, decoded."""
         return self.request.match_info[name]
 
 
@@ -120,7 +124,7 @@ class Serve:
         verdict = self._rates.take(route.rate, caller.key_id)
         if isinstance(verdict, Problem):
             return verdict
-        tenant = _tenant(request, caller)
+        tenant = _tenant(route, request, caller)
         if tenant is None:
             return not_found("tenant")
         shard = partition_for(tenant_key(tenant), deps.settings.shards)
@@ -142,16 +146,21 @@ class Serve:
             raise
 
 
-def _tenant(request: web.Request, caller: Caller) -> str | None:
-    """The tenant a request is about; None for a name that no tenant can have."""
-    tenant = request.match_info.get("tenant", caller.tenant)
-    if tenant is None:
+def _tenant(route: Route, request: web.Request, caller: Caller) -> str | None:
+    """The tenant a request is about; None for a name that no tenant can have. It is decoded here and strictly, for
+    aiohttp leaves what it cannot decode as it is, and two spellings of one path would then name two tenants."""
+    if TENANT_PART not in route.path:
+        return caller.tenant
+    raw = request.rel_url.raw_path.split("/")[route.path.split("/").index(TENANT_PART)]
+    if _BAD_PERCENT.search(raw):
+        return None
+    try:
+        tenant = unquote(raw, errors="strict")
+        size = len(tenant.encode())
+    except UnicodeError:
         return None
     plain = all(ord(c) >= 0x20 and ord(c) != 0x7F for c in tenant)
-    try:
-        return tenant if plain and 1 <= len(tenant.encode()) <= TENANT_BYTES_MAX else None
-    except UnicodeEncodeError:
-        return None
+    return tenant if plain and 1 <= size <= TENANT_BYTES_MAX else None
 
 
 def _wait_ms(request: web.Request) -> int | Problem:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 import orjson
@@ -83,15 +84,16 @@ def _unique(pairs: list[tuple[str, object]]) -> None:
 
 
 def _depth_exceeds(value: object, depth_max: int) -> bool:
+    """Counts objects and lists inside each other."""
     level = [value]
-    for _ in range(depth_max + 1):
-        level = [child for parent in level for child in _children(parent)]
+    for _ in range(depth_max):
+        level = [child for parent in level for child in _children(parent) if isinstance(child, (dict, list))]
         if not level:
             return False
     return True
 
 
-def _children(value: object) -> list[object]:
+def _children(value: object) -> Iterable[object]:
     if isinstance(value, dict):
-        return list(value.values())
-    return value if isinstance(value, list) else []
+        return value.values()
+    return value if isinstance(value, list) else ()
