@@ -18,6 +18,7 @@ from agents.inbox_opening import InboxShards
 from agents.ingest import Ingest
 from agents.owner import OwnerLog, OwnerSetup
 from agents.owners import InboxOwners, KeysTail
+from agents.registrations import KeyStore, SubscriptionStore
 from agents.settle import Settler
 from hub_app import __version__
 from hub_app.domain.backoff import Curve
@@ -313,6 +314,11 @@ class Assembly:
 
         hub.close_web = close
         keys_tail = self.tails[self.names.keys]
+        changes: dict[str, Any] = {
+            "shards": settings.shards,
+            "clock": clock,
+            "idempotency_ttl_ms": settings.idempotency_ttl_ms,
+        }
         deps = WebDeps(
             settings=settings,
             version=__version__,
@@ -321,11 +327,11 @@ class Assembly:
             entropy=self.ports.entropy,
             keyring=self.ports.keyring,
             sender=self.ports.sender,
-            names=self.names,
             keys=self.keys,
             keys_tail=KeysTail(read_to_end=keys_tail.all_read_to_end, started=hub.started.is_set),
+            key_store=KeyStore(hub.owner, self.keys, **changes),
             subscriptions=self.subscriptions,
-            owner_log=hub.owner,
+            subscription_store=SubscriptionStore(hub.owner, self.subscriptions, **changes),
             owners=InboxOwners(
                 shards=inbox.shards,
                 lease_valid=lambda now_ms: inbox_plane is not None and inbox_plane.lease.valid(now_ms),
