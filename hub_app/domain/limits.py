@@ -62,6 +62,23 @@ SEGMENT_MS = 6 * HOUR_MS
 TOMBSTONE_MS = 14 * DAY_MS
 """How long a deletion stays visible in a compacted topic: longer than any worker may be away."""
 
+# -- subscriptions: docs/http-api.md, "Subscription" -------------------------------------------------------------------
+FILTERS_MAX = 25
+FILTER_VALUES_MAX = 25
+FILTER_KEY_BYTES_MAX = 256
+FILTER_VALUE_CHARS_MAX = 512
+NAME_CHARS_MAX = 200
+EVENT_TYPES_MAX = 100
+"""Patterns of one subscription."""
+EVENT_TYPE_CHARS_MAX = 512
+ORIGINS_MAX = 100
+ORIGIN_BYTES_MAX = 1 * KIB
+"""Sources of producers are shorter; those of events published over HTTP may be any URI."""
+STATIC_HEADERS_MAX = 32
+STATIC_HEADERS_CHARS_MAX = 8 * KIB
+"""Names and values of a subscription's static headers together: receivers take few KiB in all."""
+SINK_TIMEOUT_MS_MIN = 100
+
 # -- a job's life: design/delivery, "Back-off curve" and "Auto-disable" ------------------------------------------------
 SUSPENDED_MS_MAX = 96 * HOUR_MS
 """After its subscription became inactive, or after it was first deferred, a job is given up at this age."""
@@ -88,5 +105,7 @@ assert CLAIMS_PER_RECORD_MAX * 128 <= RECORD_BYTES_MAX
 assert SUBJECT_BYTES_MAX <= HEADERS_BYTES_MAX
 assert (EPOCH_MAX + 1) << OFFSET_BITS <= 10**NUMBER_DIGITS_MAX < 1 << 63
 assert max(TENANT_BYTES_MAX, SOURCE_BYTES_MAX, ERROR_BYTES_MAX) <= TEXT_BYTES_MAX
+assert ORIGIN_BYTES_MAX >= SOURCE_BYTES_MAX
+assert EVENT_TYPE_CHARS_MAX > RESOURCE_TYPE_BYTES_MAX + EVENT_TYPE_BYTES_MAX
 assert SUSPENDED_MS_MAX + OUTAGE_MS_MAX < TOMBSTONE_MS
 assert SEGMENT_MS < SUSPENDED_MS_MAX
