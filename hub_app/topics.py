@@ -1,4 +1,4 @@
-"""Topics as data: what they are called, how they are kept, and which partition a key belongs to (design/topics)."""
+"""Topics as data: what they are called, how they are kept, and which partition a key belongs to (docs/topics.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The attributes of an event, one row each: what is asked of them (contract/wire, "Record")."""
+"""The attributes of an event, one row each: what is asked of them (docs/wire.md, "Record")."""
 
 from __future__ import annotations
 

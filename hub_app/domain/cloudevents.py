@@ -1,4 +1,4 @@
-"""The verdict over a producer's record: accept, drop or quarantine (contract/wire, "Record" and "Verdicts").
+"""The verdict over a producer's record: accept, drop or quarantine (docs/wire.md, "Record" and "Verdicts").
 
 Two ways to the same answer. `_careful` applies every rule in order and says what is wrong. `_ordinary` recognises, in a
 few microseconds, a record with the usual headers and nothing wrong: it remembers which sets of header names and which

@@ -13,7 +13,7 @@ MINUTE_MS = 60 * SECOND_MS
 HOUR_MS = 60 * MINUTE_MS
 DAY_MS = 24 * HOUR_MS
 
-# -- attributes of an event: contract/wire, "Record" -------------------------------------------------------------------
+# -- attributes of an event: docs/wire.md, "Record" -------------------------------------------------------------------
 CE_ID_BYTES_MAX = 256
 SOURCE_BYTES_MAX = 223
 TENANT_BYTES_MAX = 256
@@ -26,7 +26,7 @@ DATA_SCHEMA_BYTES_MAX = 2_048
 TIME_BYTES_MAX = 64
 """Longest RFC 3339 text looked at; with nine digits of fraction and an offset it is 35."""
 
-# -- records: design/topics --------------------------------------------------------------------------------------------
+# -- records: docs/topics.md -------------------------------------------------------------------------------------------
 PAYLOAD_BYTES_MAX = 1 * MIB
 HEADERS_BYTES_MAX = 256 * KIB
 """Names and values of a fact's headers together; a record with more is quarantined."""
@@ -79,7 +79,7 @@ STATIC_HEADERS_CHARS_MAX = 8 * KIB
 """Names and values of a subscription's static headers together: receivers take few KiB in all."""
 SINK_TIMEOUT_MS_MIN = 100
 
-# -- a job's life: design/delivery, "Back-off curve" and "Auto-disable" ------------------------------------------------
+# -- a job's life: docs/delivery.md, "Back-off curve" and "Auto-disable" -----------------------------------------------
 SUSPENDED_MS_MAX = 96 * HOUR_MS
 """After its subscription became inactive, or after it was first deferred, a job is given up at this age."""
 OUTAGE_MS_MAX = 7 * DAY_MS
@@ -99,7 +99,8 @@ SECONDS_MAX = 512
 
 # -- relations ---------------------------------------------------------------------------------------------------------
 assert SOURCE_BYTES_MAX + len("lerian.streaming.") + len(".dlq") <= TOPIC_NAME_BYTES_MAX
-assert PAYLOAD_BYTES_MAX + HEADERS_BYTES_MAX + HUB_HEADERS_BYTES_MAX <= RECORD_BYTES_MAX < MESSAGE_BYTES_MAX
+assert PAYLOAD_BYTES_MAX + HEADERS_BYTES_MAX + HUB_HEADERS_BYTES_MAX + 10 * HEADERS_COUNT_MAX <= RECORD_BYTES_MAX
+assert RECORD_BYTES_MAX < MESSAGE_BYTES_MAX
 assert ERROR_BYTES_MAX + ANSWER_START_BYTES_MAX <= HUB_HEADERS_BYTES_MAX
 assert CLAIMS_PER_RECORD_MAX * 128 <= RECORD_BYTES_MAX
 assert SUBJECT_BYTES_MAX <= HEADERS_BYTES_MAX

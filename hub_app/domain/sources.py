@@ -1,4 +1,4 @@
-"""Names of producers' topics: `lerian.streaming.<source>` (contract/wire, "Topics").
+"""Names of producers' topics: `lerian.streaming.<source>` (docs/wire.md, "Topics").
 
 No trimming, no lower-casing, no mapping: a name is a source or it is not.
 """

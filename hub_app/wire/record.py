@@ -109,6 +109,7 @@ def instant_text(ms: int) -> bytes:
 
 # -- text for people ---------------------------------------------------------------------------------------------------
 _MASKED = "***"
+_USUAL_ERROR_CHARS = 256
 # Each expression is linear, or bounded, in the text it looks at: what a sink answers must not cost time.
 _SECRETS = (
     (re.compile(r"(://)[^\s/?#]{1,512}@"), rf"\1{_MASKED}@"),
@@ -142,7 +143,19 @@ def mask(text: str) -> str:
 
 def error_text(text: str) -> bytes:
     """An error fit for a header: masked, control characters and line ends as one space, cut at 1 KiB."""
-    return cut(_UNPRINTABLE.sub(" ", mask(text)).strip(), ERROR_BYTES_MAX) if text else b""
+    if not text:
+        return b""
+    return _usual_error(text) if len(text) <= _USUAL_ERROR_CHARS else _error(text)
+
+
+@lru_cache(maxsize=TEXTS_MAX // 8)
+def _usual_error(text: str) -> bytes:
+    """A sink that fails says the same again and again."""
+    return _error(text)
+
+
+def _error(text: str) -> bytes:
+    return cut(_UNPRINTABLE.sub(" ", mask(text)).strip(), ERROR_BYTES_MAX)
 
 
 def cut(text: str, bytes_max: int) -> bytes:
