@@ -1,4 +1,4 @@
-"""The single writer of a shard's compacted topics: subscriptions, keys, operations (design/protocol, "Single writers").
+"""The single writer of a compacted topic's shard: subscriptions, keys, operations (docs/protocol.md, "Single writers").
 
 One transactional producer per shard, whose id `<prefix>owner.<p>` fences the owner before it at the moment it starts.
 Writes that come together go into one transaction. After anything unexpected the producer is replaced and the state is

@@ -1,7 +1,7 @@
 """Creating, replacing and deleting subscriptions and API keys, on the worker that owns the tenant's shard.
 
 Each change is decided on the table and written by the single writer while nothing else changes that tenant, so of two
-equal requests at once the second finds the first (design/protocol, "Single writers"). Answers travel in the record.
+equal requests at once the second finds the first (docs/protocol.md, "Single writers"). Answers travel in the record.
 """
 
 from __future__ import annotations

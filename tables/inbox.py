@@ -6,7 +6,7 @@
     floors       tenant             -> its highest seq that retention took away
 
 Everything is decided by broker time (`LogAppendTime`), never by this machine's clock, so that a rebuild from the log
-decides as the first run did (design/protocol, "Inbox shard").
+decides as the first run did (docs/protocol.md, "Inbox shard").
 """
 
 from __future__ import annotations

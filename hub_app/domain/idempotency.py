@@ -1,5 +1,5 @@
 """Answers to requests with an `Idempotency-Key`, kept inside the record that the request wrote: so the write and its
-answer stand or fall together, and whoever owns the shard next can repeat it (design/protocol, "Single writers")."""
+answer stand or fall together, and whoever owns the shard next can repeat it (docs/protocol.md, "Single writers")."""
 
 from __future__ import annotations
 
