@@ -16,8 +16,18 @@ FUNCTION_LINES_MAX = 50
 
 # One idea that reads better whole. A module below the soft cap again leaves this list.
 ALLOWED_ABOVE_SOFT_CAP: dict[str, str] = {
+    "agents/dispatch_opening.py": "opening and handover, in one order of writes",
+    "agents/owner.py": "one transactional writer and its state",
+    "agents/settle.py": "three writes of one tick, in their order",
+    "hub_app/adapters/fast_connection.py": "one connection; the hottest code there is",
+    "hub_app/assembly.py": "every part of a worker, tied together in one place",
     "hub_app/domain/egress.py": "the address rules and their tables",
-    "hub_app/kafka/producer.py": "one state machine: send, refuse, halve, replace",
+    "hub_app/domain/fairness.py": "who is next: one structure and its moves",
+    "hub_app/domain/filters.py": "19 operators, one table",
+    "hub_app/kafka/member.py": "one membership: sessions for ever",
+    "hub_app/kafka/partitions.py": "one buffer per partition and its answers",
+    "hub_app/kafka/plane.py": "shards come, are opened, deliver, and go",
+    "hub_app/kafka/producer.py": "one machine: send, refuse, halve, replace",
     "hub_app/settings/fields.py": "one row a setting",
     "tables/shard.py": "one folder's life, from opening to closing",
 }
