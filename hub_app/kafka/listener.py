@@ -22,8 +22,11 @@ class ShardListener(Protocol):
         its folder. Must do nothing for a shard that is not open."""
 
     async def truncated(self, shard: int, topic: str, committed: int, end: int) -> None:
-        """The log ends below the committed offset (re-created). Called before `opened`; when it returns, the committed
-        offset is lowered to `end`. May be called twice for the same truncation (a crash between the two)."""
+        """The log is not the one this shard knew (re-created, cut): it ends below the committed offset; or, with
+        `committed` -1, the group knows nothing of it although it holds records and the shard has a folder here (a
+        broker forgets a group's offsets with a topic; a new topic that others have written to looks the same).
+        Called before `opened`; when it returns, `end` (or 0) is committed. May be called twice for the same
+        truncation (a crash between the two)."""
 
     async def opened(
         self, shard: int, committed: Mapping[str, int], begin: Mapping[str, int], end: Mapping[str, int]

@@ -15,7 +15,8 @@ class Found(NamedTuple):
 
 
 class Truncation(NamedTuple):
-    """The log ends below what was committed."""
+    """The log is not the one this shard knew: it ends below what was committed, or (committed -1) it holds records, the
+    shard has a folder here, and the group knows nothing of it. A broker forgets a group's offsets with a topic."""
 
     topic: str
     committed: int
@@ -31,7 +32,7 @@ class Ruling(NamedTuple):
     stopped: str
 
 
-def judge(found: Mapping[str, Found], *, group: str, shard: int) -> Ruling:
+def judge(found: Mapping[str, Found], *, group: str, shard: int, on_disk: bool) -> Ruling:
     """Commits 0 for a topic that has no committed offset and whose log starts at 0; no committed offset and a log that
     starts later stops the shard; a committed offset past the end is lowered to the end."""
     commit: dict[str, int] = {}
@@ -42,6 +43,8 @@ def judge(found: Mapping[str, Found], *, group: str, shard: int) -> Ruling:
             return Ruling({}, (), f"{text}; {repair(group, topic, shard)}")
         if committed is None:
             commit[topic] = 0
+            if on_disk and end > 0:
+                truncated.append(Truncation(topic, -1, end))
         elif committed > end:
             commit[topic] = end
             truncated.append(Truncation(topic, committed, end))

@@ -94,6 +94,7 @@ class ShardPlane(GroupMember):
             assignor=assignor,
         )
         self._assignment = assignor
+        self._shards_on_disk = shards_on_disk
         self._listener = listener
         self._count = shards
         self._shards: dict[int, Shard] = {}
@@ -277,11 +278,11 @@ class ShardPlane(GroupMember):
         if consumer is None:
             raise Stopped("waits for the group")
         found = await asyncio.wait_for(self._look(consumer, number, shard), OFFSETS_TIMEOUT_S)
-        ruling = judge(found, group=self.group, shard=number)
+        ruling = judge(found, group=self.group, shard=number, on_disk=number in self._shards_on_disk())
         if ruling.stopped:
             raise Stopped(ruling.stopped)
         for cut in ruling.truncated:
-            log.warning("%s: %s ends at %d, below %d", self._shard_name(number), cut.topic, cut.end, cut.committed)
+            log.warning("%s: another log: %s", self._shard_name(number), cut)
             async with self._calls:
                 await self._listener.truncated(number, cut.topic, cut.committed, cut.end)
         if ruling.commit:
