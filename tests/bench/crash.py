@@ -1,5 +1,5 @@
-"""kill -9 in the middle of the work: KILLS times during 20,000 facts, WIPES of them with the disk lost as well. The sink
-counts every event by its webhook-id: lost must be 0, and repeats few.
+"""kill -9 in the middle of the work: KILLS times during 20,000 facts, WIPES of them with the disk lost as well. The
+sink counts every event by its webhook-id: lost must be 0, and repeats few.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Produce to sink, at 50 facts a second, one worker with its defaults: the time from just before a fact is sent to Kafka
-until the sink has its request. All on one machine, so one clock."""
+"""Produce to sink, at 50 facts a second, one worker with its defaults: the time from just before a fact is sent to
+Kafka until the sink has its request. All on one machine, so one clock."""
 
 from __future__ import annotations
 
