@@ -193,9 +193,9 @@ class InboxTable:
 
     # -- retention -----------------------------------------------------------------------------------------------
     def horizon(self, tenant: str) -> int:
-        """A reader whose cursor is below this seq has missed facts that are gone (410); 0 when nothing is."""
-        floor = _number(self.store.get("floors", tenant.encode()), default=0)
-        return max(floor, self._base - 1, 0)
+        """A reader whose cursor is below this seq has missed facts that are gone (410); -1 when nothing is."""
+        floor = _number(self.store.get("floors", tenant.encode()), default=-1)
+        return max(floor, self._base - 1)
 
     def begin_at(self, batch: Batch, seq: int) -> None:
         """Say, before the first fact of a rebuild, that the log begins at `seq`: nothing below it is known here."""

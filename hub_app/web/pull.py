@@ -54,7 +54,7 @@ class Pull:
         horizon = inbox.horizon(ask.tenant)
         if query.after is not None and query.after < horizon:
             return _gone(inbox, ask.tenant, horizon)
-        after = query.after if query.after is not None else horizon or BEFORE_ALL
+        after = query.after if query.after is not None else horizon
         if not ask.wait_ms:
             return self._page(ask, query, after)
         return await self._poll(ask, query, after)
@@ -159,7 +159,11 @@ def _gone(inbox: InboxReader, tenant: str, horizon: int) -> Problem:
     oldest = inbox.oldest(tenant)
     detail = "events after this cursor are no longer kept; go on with `next` and treat what lies between as missed"
     return Problem(
-        410, "cursor-gone", "The cursor is behind what is kept", detail, extra={"oldest": oldest, "next": str(horizon)}
+        410,
+        "cursor-gone",
+        "The cursor is behind what is kept",
+        detail,
+        extra={"oldest": oldest, "next": _cursor(horizon)},
     )
 
 

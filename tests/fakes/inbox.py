@@ -67,7 +67,7 @@ class FakeInbox:
         return next(reversed(self._seqs(tenant)), None)
 
     def horizon(self, tenant: str) -> int:
-        return self._floors.get(tenant, 0)
+        return self._floors.get(tenant, -1)
 
     def _seqs(self, tenant: str) -> list[int]:
         return sorted(seq for seq, fact in self._facts.items() if fact.tenant == tenant)
