@@ -29,7 +29,6 @@ SEQ_MAX: Final = (1 << 63) - 1
 START: Final = "start"
 BEFORE_ALL: Final = -1
 LISTED_MAX: Final = 50  # types or origins in one query
-DATA_DEPTH_BYTES_MAX: Final = 1024 * 1024
 _NAME: Final = re.compile(r"ce-([a-z0-9]{1,20})", re.ASCII)
 _OWN_MEMBERS: Final = frozenset(("data", "data_base64", "seq", "specversion", "id", "source", "type"))
 
@@ -158,13 +157,8 @@ def _gone(inbox: InboxReader, tenant: str, horizon: int) -> Problem:
     """410: facts behind the cursor are no longer kept. Says where reading can go on; never skips by itself."""
     oldest = inbox.oldest(tenant)
     detail = "events after this cursor are no longer kept; go on with `next` and treat what lies between as missed"
-    return Problem(
-        410,
-        "cursor-gone",
-        "The cursor is behind what is kept",
-        detail,
-        extra={"oldest": oldest, "next": _cursor(horizon)},
-    )
+    extra = {"oldest": oldest, "next": _cursor(horizon)}
+    return Problem(410, "cursor-gone", "The cursor is behind what is kept", detail, extra=extra)
 
 
 def event_json(fact: Fact) -> dict[str, object]:
