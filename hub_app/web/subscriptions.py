@@ -9,11 +9,12 @@ from aiohttp import web
 
 from agents.attempt import secret_context
 from agents.registrations import SUBSCRIPTIONS_PER_TENANT_MAX, Idempotent, Refusal, Result, Written
+from hub_app.domain.drafts import parse_draft
 from hub_app.domain.egress import UrlProblem, check_url, normalise_url, parse_cidrs
 from hub_app.domain.idempotency import Answer, Claim, find
 from hub_app.domain.ids import subscription_id
 from hub_app.domain.signing import secret_text
-from hub_app.domain.subscription import Draft, Subscription, created, parse_draft, to_public, verified
+from hub_app.domain.subscription import Draft, Subscription, created, to_public, verified
 from hub_app.ports import SecretUnavailable
 from hub_app.telemetry import Event
 from hub_app.web.deps import WebDeps
