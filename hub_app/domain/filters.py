@@ -313,7 +313,7 @@ def payload_json(value: bytes, content_type: str | None) -> object:
     if not (media.endswith(("/json", "+json"))):
         return MISSING
     try:
-        return json.loads(value, parse_constant=_refuse)
+        return json.loads(value.decode(), parse_constant=_refuse)  # of bytes it would take UTF-16 too
     except (ValueError, RecursionError):
         return MISSING
 
