@@ -68,6 +68,7 @@ class TransactionalProducer:
 
     async def close(self) -> None:
         """Within a bound, whatever the broker does; never raises."""
+        self._look_at_failures()
         stopping = asyncio.ensure_future(self._producer.stop())
         done, _ = await asyncio.wait([stopping], timeout=CLOSE_TIMEOUT_S)
         if not done:
@@ -76,3 +77,12 @@ class TransactionalProducer:
             await asyncio.wait([stopping], timeout=CLOSE_TIMEOUT_S)
             stopping.cancel()
         await asyncio.gather(stopping, return_exceptions=True)
+
+    def _look_at_failures(self) -> None:
+        """aiokafka 0.14 puts the failure of a transaction also into futures that nobody awaits; each would be logged as
+        an error with its traceback when it is collected, at a moment of the collector's choice."""
+        accumulator, transaction = self._producer._message_accumulator, self._producer._txn_manager
+        waiters = [batch._drain_waiter for batches in accumulator._batches.values() for batch in batches]
+        for waiter in (transaction._transaction_waiter, *waiters):
+            if waiter is not None and waiter.done() and not waiter.cancelled():
+                waiter.exception()
