@@ -143,13 +143,14 @@ class Dispatcher:
         self.heads.scheduler.finished(row, ok=None, now_ms=now_ms, mono_ms=mono_ms)
         try:
             if isinstance(may, Deferred):
-                batch = shard.table.store.batch()
-                shard.reschedule(batch, row, may.until_ms)
-                shard.table.store.write(batch)
-                self.heads.accept(shard, row)
+                goes_on = shard.let_go(row)
+                if goes_on is row:
+                    batch = shard.table.store.batch()
+                    shard.reschedule(batch, row, may.until_ms)
+                    shard.table.store.write(batch)
+                self.heads.accept(shard, goes_on)
             else:
                 headers, body = shard.table.payload(row.job.delivery_id)
-                shard.in_hand[row.job.delivery_id] = row
                 self._settler.put(Settled(shard, row, may, None, headers, body))
         except StoreFailed as error:
             self._store_failed(shard, error)

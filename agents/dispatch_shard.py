@@ -13,7 +13,7 @@ from hub_app.domain.delivery import NOTHING, Job, Version, supersedes, version
 from hub_app.kafka.lowwater import LowWater
 from hub_app.wire import jobs as wire_jobs
 from hub_app.wire.record import Unreadable
-from tables.jobs import CLAIMED, WAITING, Claim, JobTable, Row, Source, pack_payload
+from tables.jobs import Claim, JobTable, Row, Source, pack_payload
 
 Place = tuple[str, str]
 """(tenant, destination)"""
@@ -126,7 +126,7 @@ class DispatchShard:
             newer = Row(job, job.not_before_ms or job.received_at_ms, (source,), self.number)
             self.table.take_from_due(batch, known)
             self.table.put(batch, newer, None)
-            if known.state == CLAIMED:
+            if self.in_hand.get(key) is known:
                 self.successors[key] = newer  # its time comes when the attempt in hand has settled
                 return
             self._finish_sources(known)
@@ -145,16 +145,21 @@ class DispatchShard:
 
     # -- claims and outcomes -------------------------------------------------------------------------------------------
     def claim(self, batch: Any, row: Row, deadline_ms: int) -> None:
-        row.state = CLAIMED
-        self.offered.pop(row.job.delivery_id, None)
-        self.in_hand[row.job.delivery_id] = row
         self.table.claim(batch, row, deadline_ms)
+
+    def let_go(self, row: Row) -> Row:
+        """The row was in hand and nothing was tried: what is to be put back into the order, it or a newer version."""
+        self.in_hand.pop(row.job.delivery_id, None)
+        newer = self.successors.pop(row.job.delivery_id, None)
+        if newer is None:
+            return row
+        self._finish_sources(row)
+        return newer
 
     def settle(self, batch: Any, row: Row, upto: Version) -> Row | None:
         """The outcome of `row`'s attempt is acknowledged: forget what it finishes (`NOTHING`: deferred, the row goes
         on). Returns the row that is to be put into the order now, if any."""
         key = row.job.delivery_id
-        row.state = WAITING
         self.in_hand.pop(key, None)
         self.table.release(batch, key)
         newer = self.successors.pop(key, None)

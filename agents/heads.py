@@ -93,14 +93,15 @@ class Heads:
             self._take_back(shard, offered)
 
     def pick(self, now_ms: int, monotonic_ms: int) -> Row | None:
-        """The next row to attempt; it is off the books until it is settled and perhaps accepted again."""
+        """The next row to attempt. It is in hand until it is settled (`DispatchShard.settle`, `let_go`)."""
         row = self.scheduler.pick(now_ms, monotonic_ms)
         if row is None:
             return None
         shard, place = self.shards[row.shard], (row.job.tenant, row.job.destination)
         waiting = self._waiting[row.shard][place]
         waiting.offered -= 1
-        shard.offered.pop(row.job.delivery_id, None)
+        del shard.offered[row.job.delivery_id]
+        shard.in_hand[row.job.delivery_id] = row  # before the refill, which would find it in the table
         if waiting.more and waiting.offered < LOW_ROWS:
             self._refill(shard, place)
         if not waiting.offered and not waiting.more:

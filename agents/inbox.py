@@ -82,7 +82,7 @@ class Inbox:
                 facts.append((record, fact, id_key(fact)))
             elif record.offset >= shard.emit_from:
                 quarantine(
-                    outbox, self._names.quarantine, self._count, record, reason="unreadable_fact", detail=fact.reason
+                    outbox, self._names.quarantine, self._count, record, reason="unreadable", detail=fact.reason
                 )
         admitted: list[Admitted] = []
         tenants: set[str] = set()

@@ -51,7 +51,7 @@ class Ingest:
                 if too_large is None:
                     accepted += 1
                 else:
-                    self._quarantine(outbox, record, "too_large", f"{too_large.size_bytes} bytes with headers")
+                    self._quarantine(outbox, record, "headers_too_large", f"{too_large.size_bytes} bytes with headers")
             elif isinstance(verdict, Drop):
                 self._facts.labels("drop", verdict.reason).inc()
             else:

@@ -189,7 +189,7 @@ class Settler:
         for settled in tick.settled:
             outcome, job = _outcome(settled, now_ms), settled.row.job
             key = destination_key(job.tenant, job.destination)
-            headers = wire_attempts.write(outcome)
+            headers = wire_attempts.write(outcome, settled.headers)
             outbox.add(topic, settled.shard.number, key, wire_attempts.value(outcome), headers)
         await flush(outbox)
 

@@ -46,15 +46,10 @@ class Row:
     """One job in memory: the head of a destination, or in the hands of a worker. `due_ms` may lie later than the
     record's own not-before time (a deferral moves only the row)."""
 
-    __slots__ = ("due_ms", "job", "shard", "sources", "stale", "state")
+    __slots__ = ("due_ms", "job", "shard", "sources")
 
     def __init__(self, job: Job, due_ms: int, sources: tuple[Source, ...], shard: int) -> None:
         self.job, self.due_ms, self.sources, self.shard = job, due_ms, sources, shard
-        self.state = WAITING
-        self.stale = False
-
-
-WAITING, CLAIMED = 0, 1
 
 
 class Claim(NamedTuple):
@@ -81,9 +76,8 @@ class JobTable:
 
     # -- rows ----------------------------------------------------------------------------------------------------------
     def rows(self, ids: list[bytes]) -> list[Row | None]:
-        return [
-            value and self._row(key, value) for key, value in zip(ids, self.store.multi_get("jobs", ids), strict=True)
-        ]
+        found = zip(ids, self.store.multi_get("jobs", ids), strict=True)
+        return [None if value is None else self._row(key, value) for key, value in found]
 
     def slices(self) -> Iterator[list[Row]]:
         """Every row, in slices: the caller lets the event loop breathe between two of them."""
