@@ -15,6 +15,7 @@ import orjson
 from aiohttp import web
 
 from hub_app.domain.errors import Fenced
+from hub_app.domain.event_types import pattern_problem, patterns_for
 from hub_app.domain.fact import Fact
 from hub_app.domain.instants import rfc3339
 from hub_app.web.deps import InboxReader, WebDeps
@@ -110,32 +111,24 @@ def parse_query(request: web.Request) -> Query | Problem:
     for name, values in (("type", types), ("origin", origins)):
         if len(values) > LISTED_MAX or not all(values):
             return invalid_query(name, f"expected at most {LISTED_MAX} values, none empty")
+    problem = next((problem for text in types if (problem := pattern_problem(text))), None)
+    if problem is not None:
+        return invalid_query("type", problem)
     return Query(after, int(limit_text), _wants(types, origins))
 
 
 def _wants(types: list[str], origins: list[str]) -> Callable[[str, str], bool] | None:
-    """Event types are `<resource>.<event>`, with `*` for a part or the whole, as in a subscription."""
+    """Event types match as those of a subscription do."""
     if not types and not origins:
         return None
-    wanted_types, wanted_origins = tuple(_type_pattern(text) for text in types), frozenset(origins)
+    wanted_types, wanted_origins = frozenset(types), frozenset(origins)
 
     def wants(event_type: str, source: str) -> bool:
         if wanted_origins and source not in wanted_origins:
             return False
-        return not wanted_types or any(pattern(event_type) for pattern in wanted_types)
+        return not wanted_types or not wanted_types.isdisjoint(patterns_for(event_type))
 
     return wants
-
-
-def _type_pattern(text: str) -> Callable[[str], bool]:
-    resource, dot, event = text.partition(".")
-    if text == "*" or text == "*.*":
-        return lambda _: True
-    if dot and event == "*":
-        return lambda event_type: event_type.startswith(resource + ".")
-    if dot and resource == "*":
-        return lambda event_type: event_type.partition(".")[2] == event
-    return lambda event_type: event_type == text
 
 
 def _seq(text: str) -> int | None:
