@@ -47,6 +47,7 @@ class Connection(asyncio.Protocol):
     """
 
     __slots__ = (
+        "_answer",
         "_answered",
         "_complete",
         "_deadline",
@@ -87,6 +88,7 @@ class Connection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = inf
         self._answered = 0
+        self._answer: Answer | Failure | None = None
         self._headers: dict[bytes, bytes] = {}
         self._parts: list[bytes] = []
         # Read once by the parser, as it is made.
@@ -179,15 +181,17 @@ class Connection(asyncio.Protocol):
         self._head_done = True
 
     def on_message_complete(self) -> None:
-        if self._surplus:
+        if self._complete:
             return
-        if self._parser.get_status_code() >= 200:
-            self._complete = True
-            self._keep = self._parser.should_keep_alive()
-        else:
+        if 100 <= self._parser.get_status_code() < 200:
             # 100, 102, 103: the answer is still to come. `_received` goes on, so that they too are bounded.
             self._head_done = False
             self._headers.clear()
+            return
+        # Taken here, for the same bytes may begin another message and overwrite it.
+        self._complete = True
+        self._answer = self._take_answer()
+        self._keep = self._parser.should_keep_alive()
 
     # -- the end of an exchange ----------------------------------------------------------------------------------------
 
@@ -203,14 +207,15 @@ class Connection(asyncio.Protocol):
         body = b"".join(self._parts)
         self._parts[:] = (body,)
         if len(body) > self._limits.body_bytes_max:
-            self._finish(truncated=True)
+            self._settle(self._take_answer())
+            self.abort()
         elif self._received > self._limits.answer_bytes_max:
             self.fail(malformed_failure(f"more than {self._limits.answer_bytes_max} bytes around a short body"))
 
-    def _finish(self, truncated: bool = False) -> None:
+    def _finish(self) -> None:
         """The answer is complete, or long enough."""
-        answer = self._answer(truncated)
-        if truncated or self._surplus or not self._keep or not self._is_quiet():
+        answer = self._answer
+        if self._surplus or not self._keep or not self._is_quiet():
             self._settle(answer)
             self.abort()
         else:
@@ -229,15 +234,14 @@ class Connection(asyncio.Protocol):
         waiter = self._waiter
         return waiter is not None and not waiter.done() and self._transport.get_write_buffer_size() == 0
 
-    def _answer(self, truncated: bool) -> Answer | Failure:
+    def _take_answer(self) -> Answer | Failure:
         status = self._parser.get_status_code()
         if status < 200:
             return malformed_failure(f"status {status}")
         body = b"".join(self._parts)
-        if len(body) > self._limits.body_bytes_max:
-            body, truncated = body[: self._limits.body_bytes_max], True
+        limit = self._limits.body_bytes_max
         retry_after = None if status < 300 else self._header(b"retry-after")
-        return Answer(status, retry_after and retry_after[:RETRY_AFTER_CHARS_MAX], body, truncated)
+        return Answer(status, retry_after and retry_after[:RETRY_AFTER_CHARS_MAX], body[:limit], len(body) > limit)
 
     def _header(self, name: bytes) -> str | None:
         for key, value in self._headers.items():
@@ -255,7 +259,7 @@ class Connection(asyncio.Protocol):
                 and self._header(b"transfer-encoding") is None
             )
             if until_eof:
-                self._settle(self._answer(False))
+                self._settle(self._take_answer())
             elif self._received == 0 and self._answered:
                 self._settle(None)
             else:

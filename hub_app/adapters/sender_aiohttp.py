@@ -8,19 +8,25 @@ Where it differs from the fast one, because aiohttp does not let it do otherwise
 | a kept connection reset (not closed) in the middle of the head | failed | repeated once, as if before the answer |
 | the repeat | the same request | the same, with `Connection: close` |
 | header lines of the request | bytes as given | must be UTF-8 |
+| a body cut at the bound, that had arrived whole | connection closed | kept |
+| garbage in one packet with a whole answer | the answer stands | malformed |
+| idle connections | bounded per target and in all | bounded by their time alone |
 """
 
 from __future__ import annotations
 
 import asyncio
+import io
 import socket
 import ssl
-from types import SimpleNamespace
-from typing import Any
+from contextvars import ContextVar
+from typing import Any, Final
+from weakref import WeakSet
 
 import aiohttp
 from aiohttp import hdrs
 from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.connector import Connection
 from multidict import CIMultiDict
 from yarl import URL
 
@@ -41,7 +47,9 @@ from hub_app.adapters.sender_common import (
 from hub_app.domain.egress import EgressPolicy, address_problem, check_addresses
 from hub_app.ports import Answer, Failure, Request, Resolver
 
-HEADERS_MAX = 512
+HEADERS_MAX: Final = 512
+RAW_BODY_BYTES_MAX: Final = 1 << 20
+"""aiohttp warns of longer ones: it would copy them in one piece."""
 
 
 class AiohttpSender:
@@ -64,18 +72,14 @@ class AiohttpSender:
         self._fresh = self._session(checked, tls, force_close=True)
 
     def _session(self, resolver: AbstractResolver, tls: ssl.SSLContext, **pooling: Any) -> aiohttp.ClientSession:
-        traces = aiohttp.TraceConfig()
-        traces.on_connection_create_end.append(_on_created)
-        traces.on_connection_reuseconn.append(_on_reused)
         return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(resolver=resolver, use_dns_cache=False, ssl=tls, limit=0, **pooling),
+            connector=_Connector(resolver=resolver, use_dns_cache=False, ssl=tls, limit=0, **pooling),
             auto_decompress=False,
             cookie_jar=aiohttp.DummyCookieJar(),
             skip_auto_headers=(hdrs.ACCEPT, hdrs.ACCEPT_ENCODING, hdrs.CONTENT_TYPE, hdrs.USER_AGENT),
             max_line_size=self._limits.head_bytes_max,
             max_field_size=self._limits.head_bytes_max,
             max_headers=HEADERS_MAX,
-            trace_configs=[traces],
         )
 
     async def send(self, request: Request, *, connect_timeout_ms: int, timeout_ms: int) -> Answer | Failure:
@@ -87,40 +91,41 @@ class AiohttpSender:
         problem = address_problem(literal, self._policy) if literal is not None else None
         if problem is not None:
             return blocked_failure(f"{literal}: {problem}")
-        progress = SimpleNamespace(sent=False, reused=False)
+        progress = _Progress()
+        token = _PROGRESS.set(progress)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 try:
-                    return await self._once(self._kept, request, connect_timeout_ms, progress)
+                    return await self._once(self._kept, request, connect_timeout_ms)
                 except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as exc:
                     if not (progress.reused and _is_unanswered(exc)):
                         raise
-                progress = SimpleNamespace(sent=False, reused=False)
-                return await self._once(self._fresh, request, connect_timeout_ms, progress)
+                return await self._once(self._fresh, request, connect_timeout_ms)
         except aiohttp.ConnectionTimeoutError:
             return timeout_failure(min(connect_timeout_ms, timeout_ms), sent=False)
         except TimeoutError:
             return timeout_failure(timeout_ms, sent=progress.sent)
         except aiohttp.ClientError as exc:
             return _failure(exc, request.target.scheme == "https")
+        finally:
+            _PROGRESS.reset(token)
 
     async def close(self) -> None:
         await self._kept.close()
         await self._fresh.close()
 
     async def _once(
-        self, session: aiohttp.ClientSession, request: Request, connect_timeout_ms: int, progress: SimpleNamespace
+        self, session: aiohttp.ClientSession, request: Request, connect_timeout_ms: int
     ) -> Answer | Failure:
         target, method, path, head, body = request
         url = URL(f"{target.scheme}://{host_header(target)}{path.decode('ascii')}", encoded=True)
         async with session.request(
             method.decode("ascii"),
             url,
-            data=body,
+            data=body if len(body) <= RAW_BODY_BYTES_MAX else io.BytesIO(body),
             headers=_headers(head, len(body)),
             allow_redirects=False,
             timeout=aiohttp.ClientTimeout(total=None, connect=connect_timeout_ms / 1000, ceil_threshold=1e9),
-            trace_request_ctx=progress,
         ) as response:
             if response.status < 200:
                 response.close()
@@ -137,6 +142,43 @@ class AiohttpSender:
         kept = bytes(body[: self._limits.body_bytes_max])
         retry_after = None if response.status < 300 else response.headers.get(hdrs.RETRY_AFTER)
         return Answer(response.status, retry_after and retry_after[:RETRY_AFTER_CHARS_MAX], kept, len(body) > len(kept))
+
+
+class _Progress:
+    """How far one attempt came, as its connector saw it."""
+
+    __slots__ = ("reused", "sent")
+
+    def __init__(self) -> None:
+        self.sent = self.reused = False
+
+
+# The connector is called in the attempt's own task, by aiohttp, which hands nothing of ours through.
+_PROGRESS: Final[ContextVar[_Progress]] = ContextVar("progress of the attempt")
+
+
+class _Connector(aiohttp.TCPConnector):
+    """Tells the attempt about its connection, and refuses a kept one that has said something nobody asked for: aiohttp
+    would take that for the answer to the next request."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._seen: WeakSet[object] = WeakSet()
+
+    async def connect(
+        self, req: aiohttp.ClientRequest, traces: list[Any], timeout: aiohttp.ClientTimeout
+    ) -> Connection:
+        while True:
+            connection = await super().connect(req, traces, timeout)
+            protocol = connection.protocol
+            if protocol is not None and not protocol.should_close:
+                break
+            connection.close()
+        progress = _PROGRESS.get()
+        progress.sent = True
+        progress.reused = protocol in self._seen
+        self._seen.add(protocol)
+        return connection
 
 
 class _Blocked(OSError):
@@ -172,16 +214,9 @@ class _CheckedResolver(AbstractResolver):
         """The resolver is the composition's to close."""
 
 
-async def _on_created(_: aiohttp.ClientSession, context: SimpleNamespace, __: Any) -> None:
-    context.trace_request_ctx.sent = True
-
-
-async def _on_reused(_: aiohttp.ClientSession, context: SimpleNamespace, __: Any) -> None:
-    context.trace_request_ctx.sent = context.trace_request_ctx.reused = True
-
-
 def _is_literal(host: str) -> bool:
-    return ":" in host or host[-1:].isdigit()
+    """Whether aiohttp takes it for an address (its own rule, so that nothing falls between the two)."""
+    return ":" in host or host.replace(".", "").isdigit()
 
 
 def _headers(head: bytes, body_bytes: int) -> CIMultiDict[str]:
