@@ -29,6 +29,7 @@ def subscription(id: str, tenant: str = "acme", created_at_ms: int = 1, enabled:
         disabled_reason=None,
         disabled_at_ms=None,
         enabled_at_ms=created_at_ms,
+        inactive_since_ms=None if enabled else created_at_ms,
         created_at_ms=created_at_ms,
         updated_at_ms=created_at_ms,
         revision=1,
