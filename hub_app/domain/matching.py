@@ -10,7 +10,7 @@ from hub_app.domain.fact import Fact
 from hub_app.domain.filters import Predicate, compile_filter, compile_filters, payload_json
 from hub_app.domain.subscription import Subscription
 
-_KNOWN_TYPES_MAX: Final = 1_024
+_KNOWN_TYPES_MAX: Final = 256
 """Event types whose subscriptions are remembered per tenant; with more, all are forgotten and found again."""
 
 
