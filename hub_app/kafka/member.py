@@ -200,7 +200,7 @@ class GroupMember(mode.Service):  # type: ignore[misc]
                 else:
                     consumer.unsubscribe()
             if not subscribed:
-                self._standing.report(self.name, self._nothing_to_read())
+                self._standing.report(self.name, self._nothing_to_read(), blocks=False)
             try:
                 await asyncio.wait_for(self._topics_changed.wait(), wait_s)
             except TimeoutError:

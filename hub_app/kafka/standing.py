@@ -9,10 +9,12 @@ from hub_app.ports import Clock
 
 
 class Reason(NamedTuple):
-    """Why something stands still. `since_ms` is wall-clock; it keeps its first value while the text changes."""
+    """Why something stands still. `since_ms` is wall-clock; it keeps its first value while the text changes. One that
+    does not block is for people to see: the worker is ready all the same (there may be nothing to read yet)."""
 
     since_ms: int
     text: str
+    blocks: bool = True
 
 
 class Standing:
@@ -24,10 +26,10 @@ class Standing:
         self._clock = clock
         self._reasons: dict[str, Reason] = {}
 
-    def report(self, name: str, text: str) -> None:
+    def report(self, name: str, text: str, *, blocks: bool = True) -> None:
         """Adds or updates `name`."""
         known = self._reasons.get(name)
-        self._reasons[name] = Reason(known.since_ms if known else self._clock.now_ms(), text)
+        self._reasons[name] = Reason(known.since_ms if known else self._clock.now_ms(), text, blocks)
 
     def clear(self, name: str) -> None:
         """`name` moves again; unknown names are fine."""

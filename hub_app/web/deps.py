@@ -78,10 +78,13 @@ class Reason(Protocol):
     def since_ms(self) -> int: ...
     @property
     def text(self) -> str: ...
+    @property
+    def blocks(self) -> bool:
+        """Not ready because of it; else it is only shown."""
 
 
 Readiness = Callable[[], Mapping[str, Reason]]
-"""What stands still, by name; empty means ready."""
+"""What stands still, by name; ready when none of it blocks."""
 
 
 class Reply(NamedTuple):

@@ -49,6 +49,7 @@ class Entry(NamedTuple):
 class Reason(NamedTuple):
     since_ms: int
     text: str
+    blocks: bool = True
 
 
 class Cluster:
@@ -269,6 +270,7 @@ def _settings(shards: int, port: int, given: Mapping[str, str]) -> Settings:
         "SHARDS": str(shards),
         "ADMIN_KEY": ADMIN_KEY,
         "HTTP_LISTEN_ADDR": f"127.0.0.1:{port}",
+        "RATE_LIMIT_MAX": "100000",
         "AGGRESSIVE_RATE_LIMIT_MAX": "100000",
         "RELAXED_RATE_LIMIT_MAX": "100000",
         "PULL_BURST": "100000",
