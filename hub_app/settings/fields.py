@@ -242,10 +242,16 @@ FIELDS: Final[tuple[Field, ...]] = (
         "rate_limit_enabled",
         boolean,
         "true",
-        "rate limits of management routes; local to a worker, limit divided by live workers, so approximate",
+        "rate limits of management routes, per key; counted by the worker that serves the tenant, so approximate",
         full=True,
     ),
-    Field("RATE_LIMIT_MAX", "rate_limit_max", whole(1, 10_000_000), "500", "management requests in a window"),
+    Field(
+        "RATE_LIMIT_MAX",
+        "rate_limit_max",
+        whole(1, 10_000_000),
+        "500",
+        "requests of administrators, and probes, in a window",
+    ),
     Field("RATE_LIMIT_WINDOW_SEC", "rate_limit_window_s", whole(1, 86_400), "60", "the window, in seconds"),
     Field("AGGRESSIVE_RATE_LIMIT_MAX", "rate_limit_writes_max", whole(1, 10_000_000), "100", "writes in a window"),
     Field(

@@ -1,4 +1,5 @@
-"""Rate caps per key: token buckets in this worker alone, so a cap over the whole deployment is approximate."""
+"""Rate caps per key: token buckets in the worker that serves the tenant's shard. They start full when the shard moves,
+and an admin has one in each worker, so a cap is approximate."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from hub_app.ports import Clock
 from hub_app.settings import RateLimit, Settings
 from hub_app.web.problems import Problem
 
-PULL, READ, WRITE = "pull", "read", "write"
+PULL, READ, WRITE, STANDARD = "pull", "read", "write", "standard"
 BUCKETS_MAX: Final = 10_000  # keys remembered; the longest unused goes first, and starts full when it comes back
 
 
@@ -31,8 +32,8 @@ class _Bucket:
 
 
 class RateCaps:
-    """Pull has a rate and a burst; management routes have windows: reads and writes apart, and the settings can turn
-    those off."""
+    """Pull has a rate and a burst; management routes have windows, one for reads, one for writes and one for the rest,
+    and the settings can turn those off."""
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self._clock = clock
@@ -40,6 +41,7 @@ class RateCaps:
         if settings.rate_limit_enabled:
             self._caps[READ] = _window(settings.rate_limit_reads)
             self._caps[WRITE] = _window(settings.rate_limit_writes)
+            self._caps[STANDARD] = _window(settings.rate_limit)
         self._buckets: OrderedDict[tuple[str, str], _Bucket] = OrderedDict()
 
     def take(self, rate: str, key_id: str) -> Granted | Problem:
@@ -69,8 +71,8 @@ class RateCaps:
 
 
 def with_rate_headers(answer: web.StreamResponse | Problem, granted: Granted) -> web.StreamResponse | Problem:
-    """Adds the fields to an answer made here; one that was carried has its owner's."""
-    if isinstance(answer, web.StreamResponse) and granted.limit and "RateLimit-Limit" not in answer.headers:
+    """Adds the fields to an answer."""
+    if isinstance(answer, web.StreamResponse) and granted.limit:
         answer.headers.update(_fields(granted))
     return answer
 

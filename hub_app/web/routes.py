@@ -14,7 +14,7 @@ from hub_app.web.deps import WebDeps
 from hub_app.web.health import Health
 from hub_app.web.problems import Problem, not_found
 from hub_app.web.pull import Pull
-from hub_app.web.rates import PULL, READ, WRITE
+from hub_app.web.rates import PULL, READ, STANDARD, WRITE
 from hub_app.web.serve import Open, Route, Serve
 from hub_app.web.subscriptions import Subscriptions
 
@@ -28,12 +28,14 @@ def table(deps: WebDeps) -> tuple[Route, ...]:
         Route("GET", "/v1/subscriptions", MANAGE, subscriptions.list, READ, "List subscriptions"),
         Route("GET", "/v1/subscriptions/{id}", MANAGE, subscriptions.read, READ, "Read a subscription"),
         Route("DELETE", "/v1/subscriptions/{id}", MANAGE, subscriptions.delete, WRITE, "Delete a subscription"),
-        Route("POST", "/v1/subscriptions/{id}/verify", MANAGE, subscriptions.verify, WRITE, "Probe the sink, enable"),
+        Route(
+            "POST", "/v1/subscriptions/{id}/verify", MANAGE, subscriptions.verify, STANDARD, "Probe the sink, enable"
+        ),
         Route("GET", "/v1/events", RECEIVE, pull.events, PULL, "Pull events in order", waits=True),
         Route("GET", "/v1/events/{seq}", RECEIVE, pull.event, PULL, "Read one event"),
-        Route("POST", "/admin/tenants/{tenant}/keys", ADMIN, admin.create, WRITE, "Make an API key"),
-        Route("GET", "/admin/tenants/{tenant}/keys", ADMIN, admin.list, READ, "List a tenant's API keys"),
-        Route("DELETE", "/admin/tenants/{tenant}/keys/{id}", ADMIN, admin.delete, WRITE, "Delete an API key"),
+        Route("POST", "/admin/tenants/{tenant}/keys", ADMIN, admin.create, STANDARD, "Make an API key"),
+        Route("GET", "/admin/tenants/{tenant}/keys", ADMIN, admin.list, STANDARD, "List a tenant's API keys"),
+        Route("DELETE", "/admin/tenants/{tenant}/keys/{id}", ADMIN, admin.delete, STANDARD, "Delete an API key"),
     )
 
 

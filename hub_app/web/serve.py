@@ -121,9 +121,6 @@ class Serve:
         refused = require(caller, route.scope)
         if refused is not None:
             return refused
-        verdict = self._rates.take(route.rate, caller.key_id)
-        if isinstance(verdict, Problem):
-            return verdict
         tenant = _tenant(route, request, caller)
         if tenant is None:
             return not_found("tenant")
@@ -133,12 +130,15 @@ class Serve:
             return wait_ms
         carried = Carried(request.method, request.raw_path, request.headers, body, wait_ms)
         ask = Ask(request, caller, tenant, shard, body, wait_ms)
-        answer = await at_owner(deps, shard, carried, lambda: self._local(route, ask))
-        return with_rate_headers(answer, verdict)
+        return await at_owner(deps, shard, carried, lambda: self._local(route, ask))
 
     async def _local(self, route: Route, ask: Ask) -> web.StreamResponse | Problem:
+        # Caps are counted here, in the one worker that serves a tenant, so that they hold whichever worker is asked.
+        granted = self._rates.take(route.rate, ask.caller.key_id)
+        if isinstance(granted, Problem):
+            return granted
         try:
-            return await route.handler(ask)
+            return with_rate_headers(await route.handler(ask), granted)
         except Fenced:
             # The sender of a carried request knows to look again; everybody else is told to come again.
             if is_carried(ask.request.headers):

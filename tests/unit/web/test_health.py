@@ -14,7 +14,7 @@ async def test_alive_says_nothing_else(hub: Deployment, worker: Worker) -> None:
 
 
 async def test_ready_with_every_reason_and_since_when(hub: Deployment, worker: Worker) -> None:
-    assert (await hub.ask(worker, "GET", "/readyz")).json == {"status": "ready", "reasons": []}
+    assert (await hub.ask(worker, "GET", "/readyz")).json == {"status": "ready", "reasons": [], "notices": []}
     worker.reasons["inbox/3"] = Reason(1_767_323_045_678, "rebuilding")
     worker.reasons["broker"] = Reason(1_767_323_045_000, "unreachable")
     reply = await hub.ask(worker, "GET", "/readyz")
@@ -25,7 +25,15 @@ async def test_ready_with_every_reason_and_since_when(hub: Deployment, worker: W
             {"name": "broker", "detail": "unreachable", "since": "2026-01-02T03:04:05.000Z"},
             {"name": "inbox/3", "detail": "rebuilding", "since": "2026-01-02T03:04:05.678Z"},
         ],
+        "notices": [],
     }
+
+
+async def test_a_notice_does_not_block(hub: Deployment, worker: Worker) -> None:
+    worker.reasons["ingest"] = Reason(1_767_323_045_000, "no topic matches", blocks=False)
+    reply = await hub.ask(worker, "GET", "/readyz")
+    notice = {"name": "ingest", "detail": "no topic matches", "since": "2026-01-02T03:04:05.000Z"}
+    assert (reply.status, reply.json) == (200, {"status": "ready", "reasons": [], "notices": [notice]})
 
 
 async def test_a_stopping_worker_is_not_ready(hub: Deployment, worker: Worker) -> None:

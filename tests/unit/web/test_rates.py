@@ -79,3 +79,12 @@ async def test_a_client_is_told(hub: Deployment) -> None:
     refused = await hub.ask(worker, "GET", "/v1/events", key=key)
     assert (refused.status, refused.headers["Retry-After"]) == (429, "1")
     assert (await hub.ask(worker, "GET", "/v1/events", key=other)).status == 200
+
+
+async def test_a_cap_holds_whichever_worker_is_asked(hub: Deployment) -> None:
+    worker = await hub.worker(PULL_RATE="1", PULL_BURST="3")
+    other = await hub.worker(PULL_RATE="1", PULL_BURST="3")
+    key = await hub.key(worker, "t")
+    replies = [await hub.ask(asked, "GET", "/v1/events", key=key) for asked in (worker, other, other, other)]
+    assert [reply.status for reply in replies] == [200, 200, 200, 429]
+    assert [reply.headers["RateLimit-Remaining"] for reply in replies] == ["2", "1", "0", "0"]
