@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -23,7 +24,8 @@ from hub_app.adapters.sender_fast import FastSender
 from hub_app.assembly import Assembly, Ports, egress_policy
 from hub_app.lifecycle import Foundation, Hub, Planes, refuse_to_start
 from hub_app.settings import Settings, parse
-from hub_app.telemetry.log import logging_config
+from hub_app.telemetry.events import Event
+from hub_app.telemetry.log import Log, logging_config
 from tables.datadir import DataDir, DataDirProblem
 
 
@@ -61,16 +63,26 @@ class HubApp(faust.App):  # type: ignore[misc]
 
     def prepare(self) -> Hub:
         if self.hub is None:
+            say_settings(self.settings)
             self.hub = build_hub(self, self.settings)
         return self.hub
 
 
 def app_from_environment(environ: Mapping[str, str] = os.environ) -> HubApp:
     """The app of a worker process. Wrong settings end the process with one line each, status 78."""
-    settings = parse(environ)
+    settings = parse(environ, hostname=socket.gethostname(), terminal=sys.stderr.isatty())
     if not isinstance(settings, Settings):
-        refuse_to_start([f"{problem.name}: {problem.detail}" for problem in settings], 78)
+        refuse_to_start([str(problem) for problem in settings], 78)
     return build_app(settings)
+
+
+def say_settings(settings: Settings) -> None:
+    """Every setting, redacted, and what is odd about them."""
+    log = Log("settings")
+    for entry in settings.entries:
+        log.info(Event.SETTING, name=entry.name, value=entry.value, source=entry.source)
+    for warning in settings.warnings:
+        log.warning(Event.SETTING_WARNING, detail=warning)
 
 
 def build_app(settings: Settings) -> HubApp:
