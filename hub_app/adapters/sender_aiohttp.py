@@ -5,8 +5,8 @@ Where it differs from the fast one, because aiohttp does not let it do otherwise
 | what | fast | aiohttp |
 |---|---|---|
 | bound of an answer's head | 32 KiB in all, its 1xx included | 32 KiB a line, 512 headers; 1xx only by the deadline |
-| a kept connection reset (not closed) in the middle of the head | failed | repeated once, as if before the answer |
-| the repeat | the same request | the same, with `Connection: close` |
+| a kept connection closed after a 1xx, or reset inside the head | failed | repeated once, as if unanswered |
+| the repeat | the same request | with `Connection: close`, and its connection is not kept |
 | header lines of the request | bytes as given | must be UTF-8 |
 | a body cut at the bound, that had arrived whole | connection closed | kept |
 | garbage in one packet with a whole answer | the answer stands | malformed |

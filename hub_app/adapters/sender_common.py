@@ -3,6 +3,7 @@ adapters."""
 
 from __future__ import annotations
 
+import os
 import ssl
 from dataclasses import dataclass
 from typing import Final
@@ -64,7 +65,8 @@ def connect_failure(exc: OSError, *, handshaking: bool) -> Failure:
         return Failure("tls", _cut(f"no TLS connection: {exc.reason or exc}"), False)
     if handshaking:
         return Failure("tls", "the connection ended during the TLS handshake", False)
-    return Failure("connect", _cut(f"no connection: {exc.strerror or exc}"), False)
+    # Not `strerror`: asyncio writes the address there, and leaves the reason out.
+    return Failure("connect", _cut(f"no connection: {os.strerror(exc.errno) if exc.errno else exc}"), False)
 
 
 def lost_failure(exc: BaseException | None, received: int) -> Failure:

@@ -108,6 +108,8 @@ class Hostile:
                 await self._script(peer)
         except (ConnectionError, asyncio.IncompleteReadError, TimeoutError):
             pass  # A client that goes away is what most scripts provoke.
+        except asyncio.CancelledError:
+            pass  # By end(). Passed on, asyncio's streams would report it as an error of theirs.
         finally:
             self._tasks.discard(task)
             writer.transport.abort()
