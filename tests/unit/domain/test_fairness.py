@@ -354,3 +354,27 @@ def test_heaps_of_a_restless_destination_stay_small(removed: bool) -> None:
             s.remove(f"a/x#{i}")
     assert len(s._timers) < 300
     assert len(s._destinations["a", "x"].heap) <= (300 if removed else 5_001)
+
+
+def test_watches_of_attempts_long_ended_are_swept_out() -> None:
+    s: Scheduler[str] = Scheduler(8)
+    for i in range(5_000):
+        offer(s, f"t{i}/x#1")
+        end(s, *drain(s))
+    assert len(s._watches) < 300
+
+
+def test_lines_that_nobody_is_taken_from_stay_small() -> None:
+    """Suspects whose half is full come and go: each coming is a new ticket."""
+    s: Scheduler[str] = Scheduler(2)
+    offer(s, "a/x#1", "b/x#1")
+    end(s, *drain(s), ok=False)
+    offer(s, "a/x#2")
+    assert drain(s) == ["a/x#2"]
+    for i in range(5_000):
+        offer(s, f"b/x#{i}.")
+        assert s.pick(WALL, 0) is None
+        s.remove(f"b/x#{i}.")
+        assert s.pick(WALL, 0) is None
+    assert len(s._suspects._heap) < 300
+    assert len(s._tenants["b"].suspects._heap) < 300
