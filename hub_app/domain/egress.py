@@ -134,8 +134,8 @@ _ISATAP: Final = frozenset({0x00005EFE, 0x02005EFE})
 
 
 def parse_cidrs(texts: Iterable[str]) -> tuple[Network, ...]:
-    """Networks of an allow list. Raises ValueError, naming the entry, for anything but `address/prefix` with no host
-    bits set (10.1.2.3/8 is more likely a slip than a wish)."""
+    """Networks of an allow list; one address is a network of one. Raises ValueError, naming the entry, for anything
+    else, host bits included (10.1.2.3/8 is more likely a slip than a wish)."""
     return tuple(ip_network(text) for text in texts)
 
 
