@@ -121,19 +121,19 @@ class RateCap(logging.Filter):
 def logging_config(level: str, form: str) -> dict[str, Any]:
     """A `logging.config.dictConfig` value, for Faust's `logging_config` too. `form` is `console` or `json`."""
     formatter = JsonFormatter if form == "json" else ConsoleFormatter
+    stderr = {"class": "logging.StreamHandler", "stream": sys.stderr, "formatter": "hub"}
     return {
         "version": 1,
         "disable_existing_loggers": False,
         "formatters": {"hub": {"()": formatter}},
         "filters": {"cap": {"()": RateCap}},
-        "handlers": {
-            "hub": {"class": "logging.StreamHandler", "stream": sys.stderr, "formatter": "hub", "filters": ["cap"]}
-        },
+        # Two, for Faust sets the level of the root's first handler to its own, and would silence ours with it.
+        "handlers": {"hub": stderr, "foreign": {**stderr, "filters": ["cap"]}},
         "loggers": {
             ROOT: {"level": level.upper(), "handlers": ["hub"], "propagate": False},
             **{name: {"level": "WARNING"} for name in FOREIGN},
         },
-        "root": {"level": "WARNING", "handlers": ["hub"]},
+        "root": {"level": "WARNING", "handlers": ["foreign"]},
     }
 
 

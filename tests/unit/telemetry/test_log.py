@@ -98,6 +98,14 @@ def test_the_config_is_plain_data_for_faust(quiet_logging: None) -> None:
     assert logging.getLogger(ROOT).level == logging.WARNING
 
 
+def test_faust_may_set_the_level_of_the_roots_handler(quiet_logging: None, capsys: pytest.CaptureFixture[str]) -> None:
+    """It does, to its own `--loglevel`, which is WARN by default."""
+    configure_logging("info", "json")
+    logging.root.handlers[0].setLevel(logging.WARNING)
+    Log("worker").info(Event.READY)
+    assert "ready" in capsys.readouterr().err
+
+
 def test_a_shouting_library_is_held_back() -> None:
     now = [0.0]
     cap = RateCap(lines_max=3, period_s=10, monotonic=lambda: now[0])
