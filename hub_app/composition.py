@@ -24,8 +24,7 @@ from hub_app.adapters.sender_fast import FastSender
 from hub_app.assembly import Assembly, Ports, egress_policy
 from hub_app.lifecycle import Foundation, Hub, Planes, refuse_to_start
 from hub_app.settings import Settings, parse
-from hub_app.telemetry.events import Event
-from hub_app.telemetry.log import Log, logging_config
+from hub_app.telemetry.log import logging_config
 from tables.datadir import DataDir, DataDirProblem
 
 
@@ -63,7 +62,6 @@ class HubApp(faust.App):  # type: ignore[misc]
 
     def prepare(self) -> Hub:
         if self.hub is None:
-            say_settings(self.settings)
             self.hub = build_hub(self, self.settings)
         return self.hub
 
@@ -74,15 +72,6 @@ def app_from_environment(environ: Mapping[str, str] = os.environ) -> HubApp:
     if not isinstance(settings, Settings):
         refuse_to_start([str(problem) for problem in settings], 78)
     return build_app(settings)
-
-
-def say_settings(settings: Settings) -> None:
-    """Every setting, redacted, and what is odd about them."""
-    log = Log("settings")
-    for entry in settings.entries:
-        log.info(Event.SETTING, name=entry.name, value=entry.value, source=entry.source)
-    for warning in settings.warnings:
-        log.warning(Event.SETTING_WARNING, detail=warning)
 
 
 def build_app(settings: Settings) -> HubApp:

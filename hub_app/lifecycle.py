@@ -70,6 +70,15 @@ class Hub:
     started: asyncio.Event = field(default_factory=asyncio.Event)
 
 
+def say_settings(settings: Settings) -> None:
+    """Every setting, redacted, and what is odd about them."""
+    log = Log("settings")
+    for entry in settings.entries:
+        log.info(Event.SETTING, name=entry.name, value=entry.value, source=entry.source)
+    for warning in settings.warnings:
+        log.warning(Event.SETTING_WARNING, detail=warning)
+
+
 class Foundation(mode.Service):  # type: ignore[misc]
     """What everything else stands on; stops last."""
 
@@ -79,6 +88,9 @@ class Foundation(mode.Service):  # type: ignore[misc]
 
     def on_init_dependencies(self) -> list[Any]:
         return [self._hub.producer, self._hub.reader]
+
+    async def on_start(self) -> None:
+        say_settings(self._hub.settings)
 
     async def on_stop(self) -> None:
         await self._hub.sender.close()
