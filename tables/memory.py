@@ -6,14 +6,19 @@ family) would be tens of gigabytes. Here the sum is bounded, whatever the number
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
-from rocksdict import BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, Options, WriteBufferManager
+from rocksdict import BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, Options, Rdict, WriteBufferManager
 
-BLOCK_CACHE_BYTES = 40 << 20
-WRITE_BUFFER_BYTES = 24 << 20  # charged to the block cache: the two together stay below BLOCK_CACHE_BYTES
+BLOCK_CACHE_BYTES = 48 << 20
+"""Blocks, indexes, filters and, up to their own bound, write buffers."""
+WRITE_BUFFER_BYTES = 20 << 20
+"""What all write buffers together may hold before the largest are written out."""
 _WAL_BYTES_MAX = 32 << 20
 _ARENA_BYTES = 32 << 10
+_FLUSH_BYTES_MIN = 64 << 10
+_BUFFERED = "rocksdb.cur-size-active-mem-table"
 _FILES_OPEN_MAX = 64
 _LOG_FILE_BYTES_MAX = 1 << 20
 
@@ -31,20 +36,59 @@ class Family(NamedTuple):
 
 
 class Memory:
-    """The shared budget. Make one per process and give it to every `ShardStore.open`."""
+    """The shared budget. Make one per process and give it to every `ShardStore.open`.
 
-    __slots__ = ("_cache", "_manager")
+    RocksDB's own manager, once over its bound, makes whoever writes next write out its buffers, however small, while
+    idle stores keep theirs. So this comes first: over `write_buffer_bytes`, the largest buffers of any store are
+    written out, in the background; the manager's bound stands behind it at twice as much.
+    """
+
+    __slots__ = ("_cache", "_line", "_manager", "_stores", "_write_buffer_bytes")
 
     def __init__(
         self, *, block_cache_bytes: int = BLOCK_CACHE_BYTES, write_buffer_bytes: int = WRITE_BUFFER_BYTES
     ) -> None:
         self._cache = Cache(block_cache_bytes)
         # allow_stall would block the event loop until a flush ends; without it the bound is soft for a moment.
-        self._manager = WriteBufferManager.new_write_buffer_manager_with_cache(write_buffer_bytes, False, self._cache)
+        self._manager = WriteBufferManager.new_write_buffer_manager_with_cache(
+            2 * write_buffer_bytes, False, self._cache
+        )
+        self._write_buffer_bytes = self._line = write_buffer_bytes
+        self._stores: dict[int, Mapping[str, Rdict]] = {}
+
+    def enter(self, tables: Mapping[str, Rdict]) -> None:
+        """Count an open store's families in."""
+        self._stores[id(tables)] = tables
+
+    def leave(self, tables: Mapping[str, Rdict]) -> None:
+        """Let go of a store that is about to close."""
+        self._stores.pop(id(tables), None)
+
+    def relieve(self) -> None:
+        """To be called after each write: writes the largest buffers out when all together are over the bound."""
+        used = self.buffered_bytes()
+        if used < self._line:
+            if used < self._write_buffer_bytes:
+                self._line = self._write_buffer_bytes
+            return
+        # Buffers count until they are on disk: the next relief waits for that, or for as much again on top.
+        self._line = used + self._write_buffer_bytes // 4
+        too_much = used - self._write_buffer_bytes // 2
+        families = [table for tables in self._stores.values() for table in tables.values()]
+        sizes = [table.property_int_value(_BUFFERED) or 0 for table in families]
+        for size, table in sorted(zip(sizes, families, strict=True), key=lambda pair: pair[0], reverse=True):
+            if too_much <= 0 or size < _FLUSH_BYTES_MIN:
+                break
+            table.flush(False)
+            too_much -= size
 
     def used_bytes(self) -> int:
         """Bytes of the cache in use, write buffers included."""
         return int(self._cache.get_usage())
+
+    def buffered_bytes(self) -> int:
+        """Bytes in write buffers, those included that are being written out."""
+        return int(self._manager.get_usage())
 
     def options(self, family: Family | None = None) -> Options:
         """Options of a database (`None`) or of one family in it, within this budget."""
@@ -56,10 +100,10 @@ class Memory:
         made.set_block_based_table_factory(self._blocks(family))
         made.set_compression_type(DBCompressionType.lz4())
         made.set_write_buffer_size(family.buffer_bytes)
-        # Memory is taken from the budget by the arena block, also by a family with one row: an eighth of the buffer (the
+        # The budget is charged by the arena block, also for a family with one row: an eighth of the buffer (the
         # default) for each of two hundred families would be all of it.
         made.set_arena_block_size(min(_ARENA_BYTES, family.buffer_bytes // 8))
-        made.set_max_write_buffer_number(3)
+        made.set_max_write_buffer_number(6)
         made.set_target_file_size_base(max(family.buffer_bytes, 4 << 20))
         # Slow-down and stop triggers far away: a stalled write would hold the event loop, and the logs in Kafka, not
         # this table, are what bounds a backlog.

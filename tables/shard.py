@@ -152,6 +152,7 @@ class ShardStore:
         for name in self._families:
             self._tables[name] = self._db.get_column_family(name)
             self._handles[name] = self._db.get_column_family_handle(name)
+        self._memory.enter(self._tables)
 
     def _judge(self, identity: Identity) -> str | None:
         wanted = {
@@ -229,6 +230,7 @@ class ShardStore:
         """Write the batch atomically (write-ahead log, no fsync: Kafka survives a lost machine)."""
         try:
             self._opened().write(batch.raw)
+            self._memory.relieve()
         except Exception as error:
             raise self._failed(error) from error
 
@@ -275,6 +277,7 @@ class ShardStore:
         database = self._db
         self._db = None
         # A family, handle or iterator that lives on keeps the lock file: all of them live in these two dicts.
+        self._memory.leave(self._tables)
         self._handles.clear()
         while self._tables:
             _close(self._tables.popitem()[1])

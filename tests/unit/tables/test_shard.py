@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -361,3 +362,30 @@ def test_a_folder_that_cannot_be_made_is_one_clear_failure(tmp_path: Path) -> No
     with pytest.raises(StoreFailed, match="inbox/3") as caught:
         _open(tmp_path / "inbox" / "3")
     assert not isinstance(caught.value, StoreFull)
+
+
+def test_idle_stores_do_not_eat_the_budget_of_the_busy_ones(tmp_path: Path) -> None:
+    """24 stores of 8 families, each with a megabyte: the large buffers are written out, whoever they belong to."""
+    memory = Memory(block_cache_bytes=8 << 20, write_buffer_bytes=6 << 20)
+    families = tuple(Family(f"f{i}", lookups=i % 2 == 0) for i in range(8))
+    stores = [
+        ShardStore.open(
+            tmp_path / str(i), plane="dispatch", shard=i, families=families, memory=memory, identity=IDENTITY
+        )
+        for i in range(24)
+    ]
+    for store in stores:
+        for number in range(100):
+            batch = store.batch()
+            batch.put_many(f"f{number % 8}", ((os.urandom(16), os.urandom(1_000)) for _ in range(10)))
+            store.write(batch)
+    assert _comes_down_to(memory, 12 << 20)
+    assert memory.used_bytes() < 16 << 20
+    for store in stores:
+        assert len(store.scan("f0", b"", b"\xff" * 17, 1_000)) == 130
+        store.close()
+
+
+def _comes_down_to(memory: Memory, bound_bytes: int) -> bool:
+    """Waits for the background, which may be slow."""
+    return any(memory.buffered_bytes() <= bound_bytes or time.sleep(0.01) for _ in range(1_000))
