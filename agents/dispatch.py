@@ -22,6 +22,7 @@ from hub_app.ports import Clock
 from hub_app.telemetry.events import Event
 from hub_app.telemetry.log import Log
 from hub_app.telemetry.metrics import Metrics
+from tables.claims import Claim, ClaimFile
 from tables.jobs import Row
 
 CLAIM_MARGIN_MS = 2_000
@@ -39,6 +40,7 @@ class Dispatcher:
         idle_interval_ms: int,
         attempter: Attempter,
         settler: Settler,
+        claims: ClaimFile,
         clock: Clock,
         lease_valid: Callable[[int], bool],
         metrics: Metrics,
@@ -46,7 +48,7 @@ class Dispatcher:
     ) -> None:
         self.workers, self._claim_batch, self._idle_interval_ms = workers, claim_batch, idle_interval_ms
         self._attempter, self._settler, self._clock, self._lease_valid = attempter, settler, clock, lease_valid
-        self._metrics, self._store_failed, self._log = metrics, store_failed, Log("dispatch")
+        self._claims, self._store_failed, self._log = claims, store_failed, Log("dispatch")
         self.heads = Heads(Scheduler(workers))
         self.draining = False
         self._pump_due = False
@@ -117,16 +119,9 @@ class Dispatcher:
 
     def _claim(self, shard: DispatchShard, claimed: list[tuple[Row, Subscription]], now_ms: int) -> None:
         deadline_ms = now_ms + self._attempter.timeout_ms
-        batch = shard.table.store.batch()
         for row, _ in claimed:
-            shard.claim(batch, row, deadline_ms)
-        try:
-            shard.table.store.write(batch)
-        except StoreFailed as error:
-            for row, _ in claimed:
-                self.heads.scheduler.finished(row, ok=None, now_ms=now_ms, mono_ms=self._clock.monotonic_ms())
-            self._store_failed(shard, error)
-            return
+            job = row.job
+            row.slot = self._claims.take(shard.number, job.delivery_id, Claim(job.attempt, job.reclaims, deadline_ms))
         self._settler.note_claims(shard, [row for row, _ in claimed], deadline_ms, self._start, claimed)
 
     def _start(self, shard: DispatchShard, claimed: list[tuple[Row, Subscription]]) -> None:
@@ -150,7 +145,7 @@ class Dispatcher:
                     shard.table.store.write(batch)
                 self.heads.accept(shard, goes_on)
             else:
-                headers, body = shard.table.payload(row.job.delivery_id)
+                headers, body = row.payload or shard.table.payload(row.job.delivery_id)
                 self._settler.put(Settled(shard, row, may, None, headers, body))
         except StoreFailed as error:
             self._store_failed(shard, error)
@@ -162,13 +157,14 @@ class Dispatcher:
         body = b""
         started_ms, began = self._clock.now_ms(), self._clock.monotonic_ms()
         try:
-            headers, body = shard.table.payload(job.delivery_id)
+            headers, body = row.payload or shard.table.payload(job.delivery_id)
             attempted = await self._attempter.make(job, subscription, headers, body)
         except Exception as error:
             # Whatever went wrong here is ours, not the sink's: the job is deferred, and somebody is told.
             self._log.error(Event.AGENT_FAILED, error=error, delivery=job.delivery_id.hex())
             attempted = self._attempter.broken(job, error, started_ms, began)
         self._running.pop(row, None)
+        self._claims.release(row.slot)
         self._finish(shard, row, attempted, headers, body)
 
     def _finish(

@@ -22,8 +22,9 @@ from hub_app.telemetry.log import Log
 from hub_app.telemetry.metrics import Metrics
 from hub_app.topics import Names
 from hub_app.wire import attempts as wire_attempts
+from tables.claims import Claim
 from tables.datadir import DataDir
-from tables.jobs import FAMILIES, Claim, JobTable, Source
+from tables.jobs import FAMILIES, JobTable, Source
 from tables.memory import Memory
 from tables.shard import Identity, ShardStore
 
@@ -46,6 +47,7 @@ class DispatchShards:
         reader: RangeReader,
         names: Names,
         data: DataDir,
+        left: dict[int, dict[bytes, Claim]],
         memory: Memory,
         clock: Clock,
         metrics: Metrics,
@@ -53,7 +55,8 @@ class DispatchShards:
         reopen: Callable[[int, str], None],
         commit: Callable[[Mapping[tuple[str, int], int]], None],
     ) -> None:
-        """`reopen` and `commit` are the plane's."""
+        """`left`: what the last process on this disk had in hand, by shard. `reopen` and `commit` are the plane's."""
+        self._left = left
         self._dispatcher, self._settler, self._reader, self._names = dispatcher, settler, reader, names
         self._data, self._memory, self._clock, self._log = data, memory, clock, Log("dispatch")
         self._reclaims, self._cluster_id = metrics.reclaims.only(), cluster_id
@@ -167,7 +170,12 @@ class DispatchShards:
         start = shard.table.store.offset(topic)
         if start is None:
             start = await self._first_outcome(number, waiting, stop)
-        shard.foreign = shard.table.claims()  # this worker's own, from before it died
+        shard.foreign = shard.table.claims()
+        batch = shard.table.store.batch()
+        for delivery_id, claim in self._left.pop(number, {}).items():  # this worker's own, from before it died
+            shard.foreign[delivery_id] = claim
+            shard.table.note_claim(batch, delivery_id, claim)
+        shard.table.store.write(batch)
         await self._apply_attempts(shard, start, stop)
 
     async def _first_outcome(self, number: int, waiting: Mapping[str, int], stop: int) -> int:

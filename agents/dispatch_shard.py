@@ -13,7 +13,8 @@ from hub_app.domain.delivery import NOTHING, Job, Version, supersedes, version
 from hub_app.kafka.lowwater import LowWater
 from hub_app.wire import jobs as wire_jobs
 from hub_app.wire.record import Unreadable
-from tables.jobs import Claim, JobTable, Row, Source, pack_payload
+from tables.claims import Claim
+from tables.jobs import JobTable, Row, Source, pack_payload
 
 Place = tuple[str, str]
 """(tenant, destination)"""
@@ -105,8 +106,9 @@ class DispatchShard:
             low.read(record.offset)
             known = fresh.get(key) or self._in_memory(key) or stored
             if known is None:
-                fresh[key] = Row(job, job.not_before_ms or job.received_at_ms, (source,), self.number)
-                self.table.put(batch, fresh[key], pack_payload(headers, record.value or b""))
+                row = fresh[key] = Row(job, job.not_before_ms or job.received_at_ms, (source,), self.number)
+                row.payload = (headers, record.value or b"")
+                self.table.put(batch, row, pack_payload(row.payload))
             else:
                 self._meet(batch, known, job, source, fresh, stale)
         low.advance(next_offset)
@@ -144,9 +146,6 @@ class DispatchShard:
             self._finish_source(source)
 
     # -- claims and outcomes -------------------------------------------------------------------------------------------
-    def claim(self, batch: Any, row: Row, deadline_ms: int) -> None:
-        self.table.claim(batch, row, deadline_ms)
-
     def let_go(self, row: Row) -> Row:
         """The row was in hand and nothing was tried: what is to be put back into the order, it or a newer version."""
         self.in_hand.pop(row.job.delivery_id, None)
@@ -161,7 +160,6 @@ class DispatchShard:
         on). Returns the row that is to be put into the order now, if any."""
         key = row.job.delivery_id
         self.in_hand.pop(key, None)
-        self.table.release(batch, key)
         newer = self.successors.pop(key, None)
         if upto == NOTHING and newer is None:
             return row

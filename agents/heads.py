@@ -11,11 +11,13 @@ from collections.abc import Iterable
 
 from agents.dispatch_shard import DispatchShard, Place
 from hub_app.domain.fairness import Scheduler
-from tables.jobs import Row
+from tables.jobs import Payload, Row
 
 HEAD_ROWS = 64
 LOW_ROWS = 16
-NEVER_MS = 1 << 62
+PAYLOADS_BYTES_MAX = 16 << 20
+"""Payloads kept with the heads, so that a job that is soon claimed is not read again."""
+_OVERHEAD_BYTES = 2_048  # headers, and what Python adds
 
 
 class Waiting:
@@ -35,6 +37,7 @@ class Heads:
         self.scheduler = scheduler
         self.shards: dict[int, DispatchShard] = {}
         self._waiting: dict[int, dict[Place, Waiting]] = {}
+        self._payload_bytes = 0
 
     # -- shards come and go --------------------------------------------------------------------------------------------
     def open(self, shard: DispatchShard, stored: Iterable[Place]) -> None:
@@ -100,6 +103,7 @@ class Heads:
         shard, place = self.shards[row.shard], (row.job.tenant, row.job.destination)
         waiting = self._waiting[row.shard][place]
         waiting.offered -= 1
+        self._unload(row)
         del shard.offered[row.job.delivery_id]
         shard.in_hand[row.job.delivery_id] = row  # before the refill, which would find it in the table
         if waiting.more and waiting.offered < LOW_ROWS:
@@ -112,17 +116,32 @@ class Heads:
     def _offer(self, shard: DispatchShard, waiting: Waiting, row: Row) -> None:
         waiting.latest_ms = row.due_ms if not waiting.offered else max(waiting.latest_ms, row.due_ms)
         waiting.offered += 1
+        if row.payload is not None:
+            self._load(row, row.payload)
         shard.offered[row.job.delivery_id] = row
         self.scheduler.offer(row.job.tenant, row.job.destination, row.due_ms, row)
 
     def _take_back(self, shard: DispatchShard, row: Row) -> None:
         """From memory to the table alone."""
+        self._unload(row)
         del shard.offered[row.job.delivery_id]
         self.scheduler.remove(row)
         waiting = self._waiting[shard.number][row.job.tenant, row.job.destination]
         waiting.offered -= 1
         waiting.horizon_ms = min(waiting.horizon_ms, row.due_ms) if waiting.more else row.due_ms
         waiting.more = True
+
+    def _load(self, row: Row, payload: Payload) -> None:
+        size = len(payload[1]) + _OVERHEAD_BYTES
+        if self._payload_bytes + size > PAYLOADS_BYTES_MAX:
+            row.payload = None
+        else:
+            self._payload_bytes += size
+            row.payload = payload
+
+    def _unload(self, row: Row) -> None:
+        if row.payload is not None:
+            self._payload_bytes -= len(row.payload[1]) + _OVERHEAD_BYTES
 
     def _shed(self, shard: DispatchShard, place: Place) -> None:
         for row in [r for r in shard.offered.values() if (r.job.tenant, r.job.destination) == place]:
@@ -136,11 +155,16 @@ class Heads:
         # The table also holds rows that are offered, held, or in hand: they are passed over.
         limit = HEAD_ROWS + waiting.offered + len(shard.in_hand) + len(shard.held)
         found = shard.table.earliest(*place, from_ms=waiting.horizon_ms, limit=limit)
+        offered: list[Row] = []
         for row in found:
             key = row.job.delivery_id
             if key in shard.foreign:
                 shard.held.setdefault(key, row)
             elif key not in shard.offered and key not in shard.in_hand:
-                self._offer(shard, waiting, row)
+                offered.append(row)
             waiting.horizon_ms = row.due_ms
         waiting.more = len(found) == limit
+        room = self._payload_bytes < PAYLOADS_BYTES_MAX
+        payloads = shard.table.payloads([row.job.delivery_id for row in offered]) if room else [None] * len(offered)
+        for row, row.payload in zip(offered, payloads, strict=True):
+            self._offer(shard, waiting, row)

@@ -81,9 +81,7 @@ class Inbox:
             if isinstance(fact, Fact):
                 facts.append((record, fact, id_key(fact)))
             elif record.offset >= shard.emit_from:
-                quarantine(
-                    outbox, self._names.quarantine, self._count, record, reason="unreadable", detail=fact.reason
-                )
+                quarantine(outbox, self._names.quarantine, self._count, record, reason="unreadable", detail=fact.reason)
         admitted: list[Admitted] = []
         tenants: set[str] = set()
         here: dict[bytes, Known] = {}

@@ -53,6 +53,7 @@ from hub_app.web.deps import WebDeps
 from hub_app.web.peers import AiohttpPeers
 from hub_app.web.routes import build_web
 from hub_app.wire import meta as wire_meta
+from tables.claims import ClaimFile
 from tables.datadir import DataDir
 from tables.globals import GlobalTable
 from tables.keys import KeysTable
@@ -192,7 +193,9 @@ class Assembly:
             max_age_ms=settings.max_age_ms,
             user_agent=f"streaming-hub/{__version__}",
         )
+        claims = ClaimFile(self.data.path / "claims", settings.dispatch_workers)
         dispatcher = Dispatcher(
+            claims=claims,
             workers=settings.dispatch_workers,
             claim_batch=settings.dispatch_claim_batch,
             idle_interval_ms=settings.dispatch_idle_interval_ms,
@@ -210,6 +213,7 @@ class Assembly:
             reader=self.reader,
             names=self.names,
             data=self.data,
+            left=claims.left,
             memory=self.memory,
             clock=ports.clock,
             metrics=self.metrics,

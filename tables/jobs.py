@@ -1,24 +1,24 @@
 """The dispatch shard's job table: what is waiting, in which version, and which source records stand for it.
 
-Kafka is the truth; these rows are the working copy (docs/protocol.md, "Dispatch shard"). Nothing here decides: the table
-keeps what it is told, in batches that carry the consumed offset with them.
+Kafka is the truth; these rows are the working copy (docs/protocol.md, "Dispatch shard"). Nothing here decides: the
+table keeps what it is told, in batches that carry the consumed offset with them.
 
     jobs      delivery_id                        -> job fields, due, sources
     payloads  delivery_id                        -> carried headers, payload bytes (read only at claim)
     due       destination digest, due, delivery  -> (empty): the order inside a destination
-    claims    delivery_id                        -> attempt, reclaims, deadline
+    claims    delivery_id                        -> attempt, reclaims, deadline: those of others (`tables.claims`: ours)
     done_0/1  delivery_id                        -> highest finished version (two generations)
 """
 
 from __future__ import annotations
 
 import marshal
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from hashlib import blake2b
-from typing import NamedTuple
 
 from hub_app.domain.delivery import NOTHING, Job, Version
 from hub_app.domain.ids import SEP
+from tables.claims import Claim
 from tables.memory import Family
 from tables.shard import Batch, ShardStore
 
@@ -34,28 +34,29 @@ _LAST = b"\xff" * 41  # after every key of every family
 _SLICE = 2_000
 _ATTEMPT_MAX, _MOVES_MAX = 0xFF, 0xFFFF  # above every real attempt and copy: "all of them"
 
-# marshal's version 4 has been stable since Python 3.4 and costs a quarter of struct plus joins; a store is a rebuildable
-# working copy, and its schema version (tables/shard.py) is raised whenever this layout changes.
+# marshal's version 4 has been stable since Python 3.4 and costs a quarter of struct plus joins; a store is a working
+# copy that can be rebuilt, and its schema version (tables/shard.py) is raised whenever this layout changes.
 _FORMAT = 4
 
 Source = tuple[str, int]
 """A record that stands for a job: (topic, offset), in this shard's partition."""
 
 
+Payload = tuple[tuple[tuple[str, bytes], ...], bytes]
+"""(carried headers, payload bytes)"""
+
+
 class Row:
     """One job in memory: the head of a destination, or in the hands of a worker. `due_ms` may lie later than the
-    record's own not-before time (a deferral moves only the row)."""
+    record's own not-before time (a deferral moves only the row). `payload` is kept while there is room for it, else
+    read from the table when it is needed; `slot` is that of its claim."""
 
-    __slots__ = ("due_ms", "job", "shard", "sources")
+    __slots__ = ("due_ms", "job", "payload", "shard", "slot", "sources")
 
     def __init__(self, job: Job, due_ms: int, sources: tuple[Source, ...], shard: int) -> None:
         self.job, self.due_ms, self.sources, self.shard = job, due_ms, sources, shard
-
-
-class Claim(NamedTuple):
-    attempt: int
-    reclaims: int
-    deadline_ms: int
+        self.payload: Payload | None = None
+        self.slot = -1
 
 
 def destination_digest(tenant: str, destination: str) -> bytes:
@@ -67,7 +68,7 @@ def due_key(digest: bytes, due_ms: int, delivery_id: bytes) -> bytes:
 
 
 class JobTable:
-    """Rows of one dispatch shard. Callers batch: `store.batch()`, then the methods that take it, then `store.write()`."""
+    """Rows of one dispatch shard. Callers batch: `store.batch()`, the methods that take it, then `store.write()`."""
 
     def __init__(self, store: ShardStore, shard: int) -> None:
         self.store, self.shard = store, shard
@@ -114,20 +115,18 @@ class JobTable:
         return [row for row in self.rows(ids) if row]
 
     # -- payloads ------------------------------------------------------------------------------------------------------
-    def payload(self, delivery_id: bytes) -> tuple[tuple[tuple[str, bytes], ...], bytes]:
-        """(carried headers, payload bytes) of a job; KeyError when the table has none."""
-        (value,) = self.store.multi_get("payloads", [delivery_id])
-        if value is None:
+    def payloads(self, ids: list[bytes]) -> list[Payload | None]:
+        found = self.store.multi_get("payloads", ids)
+        return [None if value is None else marshal.loads(value) for value in found]
+
+    def payload(self, delivery_id: bytes) -> Payload:
+        """KeyError when the table has none."""
+        (found,) = self.payloads([delivery_id])
+        if found is None:
             raise KeyError(delivery_id.hex())
-        loaded: tuple[tuple[tuple[str, bytes], ...], bytes] = marshal.loads(value)
-        return loaded
+        return found
 
     # -- claims --------------------------------------------------------------------------------------------------------
-    def claim(self, batch: Batch, row: Row, deadline_ms: int) -> None:
-        batch.put(
-            "claims", row.job.delivery_id, marshal.dumps((row.job.attempt, row.job.reclaims, deadline_ms), _FORMAT)
-        )
-
     def note_claim(self, batch: Batch, delivery_id: bytes, claim: Claim) -> None:
         """A claim that another owner wrote to the attempts log."""
         batch.put("claims", delivery_id, marshal.dumps(tuple(claim), _FORMAT))
@@ -171,5 +170,5 @@ def _version(value: bytes | None) -> Version:
     return (value[0], value[1] << 8 | value[2]) if value else NOTHING
 
 
-def pack_payload(headers: Iterable[tuple[str, bytes]], value: bytes) -> bytes:
-    return marshal.dumps((tuple(headers), value), _FORMAT)
+def pack_payload(payload: Payload) -> bytes:
+    return marshal.dumps(payload, _FORMAT)
