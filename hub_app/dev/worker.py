@@ -60,12 +60,13 @@ class Worker:
         self.environment = environment(bootstrap, data, self.port, **settings)
         self.process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> Worker:
+    def start(self, **options: Any) -> Worker:
+        """`options` go to Popen: a process group, say."""
         self.data.parent.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "faust", "-L", "uvloop", "-A", "hub_app", "worker", "--loglevel", "warn"]
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(
-                command, env=self.environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL
+                command, env=self.environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL, **options
             )
         return self
 
