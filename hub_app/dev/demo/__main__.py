@@ -13,10 +13,9 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import NoReturn
 
-from rich.console import Console
-
 from hub_app.dev.demo.show import Options, demo
 from hub_app.dev.demo.stage import DemoFailed
+from hub_app.dev.demo.view import console
 from hub_app.dev.kafka import BrokerFailed, KafkaUnavailable
 
 EX_CONFIG, EX_TEMPFAIL, INTERRUPTED = 78, 75, 130
@@ -42,8 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _act(chosen: argparse.Namespace) -> int:
-    console = Console()
-    return demo(Options(facts=chosen.facts, seconds=chosen.seconds, skip=chosen.skip), console)
+    return demo(Options(facts=chosen.facts, seconds=chosen.seconds, skip=chosen.skip), console())
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:

@@ -17,7 +17,13 @@ from hub_app.dev.demo.reckoning import Check
 from hub_app.dev.demo.watch import Sight
 
 LINE_EVERY_S = 2.0
-WIDTH = 110
+PLAIN_WIDTH = 110
+
+
+def console() -> Console:
+    """The one everything is printed on. Without a terminal it is wide enough for the tables."""
+    made = Console()
+    return made if made.is_terminal else Console(width=PLAIN_WIDTH)
 
 
 class View:
@@ -83,7 +89,7 @@ def total(sight: Sight, name: str) -> int:
 
 
 def _journey(sight: Sight) -> Table:
-    table = Table(title=f"Streaming Hub, {sight.seconds:.0f} s", expand=False, width=WIDTH)
+    table = Table(title=f"Streaming Hub, {sight.seconds:.0f} s", expand=True)
     for name in ("produced", "admitted", "duplicates", "quarantined", "dropped", "delivered", "dead", "open"):
         table.add_column(name, justify="right")
     table.add_column("sent to retry tiers", ratio=1)
@@ -102,7 +108,7 @@ def _journey(sight: Sight) -> Table:
 
 
 def _endpoints(sight: Sight) -> Table:
-    table = Table(expand=False, width=WIDTH)
+    table = Table(expand=True)
     table.add_column("endpoint", ratio=1)
     for name in ("wanted", "delivered", "dead", "open", "requests", "failed", "p50 ms", "p99 ms"):
         table.add_column(name, justify="right")
