@@ -1,4 +1,4 @@
-"""Filters of a subscription: the 19 operators of Event Grid (docs/event-grid.md, "Filters").
+"""Filters of a subscription: the 19 operators of Event Grid (docs/http-api.md, "Filters").
 
 All filters must hold; inside one, one value is enough. A key names an attribute (`subject`, an extension) or a place in
 the payload (`data.a.b`). **Missing** is: not there, JSON null, or a value of another type than the operator compares.
@@ -16,7 +16,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple, NoReturn, TypeAlias
+from typing import Final, NamedTuple, NoReturn, TypeAlias, TypeGuard
 
 from hub_app.domain.limits import (
     FILTER_KEY_BYTES_MAX,
@@ -168,8 +168,10 @@ def _instead(name: object, operator: _Operator | None, field: object) -> str:
 def _key_problem(key: object) -> str | None:
     if not isinstance(key, str) or not key:
         return "must be the name of an attribute, or data.… for a place in the payload"
-    if len(key.encode("utf-8", "replace")) > FILTER_KEY_BYTES_MAX:
-        return f"must have at most {FILTER_KEY_BYTES_MAX} bytes"
+    if not is_unicode(key) or len(key.encode()) > FILTER_KEY_BYTES_MAX:
+        return f"must be a text of at most {FILTER_KEY_BYTES_MAX} bytes"
+    if key == "data":
+        return "must name a place in the payload, as in data.amount"
     if key.startswith("data."):
         return None if all(key.split(".")) else "has an empty part between two dots"
     if not _ATTRIBUTE.fullmatch(key):
@@ -201,24 +203,34 @@ def _value(value: object) -> Value:
 def _value_problem(value: object, operator: _Operator) -> str | None:
     match operator.type:
         case "number":
-            return None if _is_number(value) else "must be a number"
+            return None if _is_storable_number(value) else "must be a number of at most 63 bits"
         case "range":
-            if not (isinstance(value, list) and len(value) == 2 and _is_number(value[0]) and _is_number(value[1])):
-                return "must be a range: a list of two numbers"
+            if not (isinstance(value, list) and len(value) == 2 and all(_is_storable_number(end) for end in value)):
+                return "must be a range: a list of two numbers of at most 63 bits"
             return None if value[0] <= value[1] else "must be a range whose first number is not the greater one"
         case "bool":
             return None if isinstance(value, bool) else "must be true or false"
         case _:
-            if not isinstance(value, str) or len(value) > FILTER_VALUE_CHARS_MAX:
+            if not isinstance(value, str) or len(value) > FILTER_VALUE_CHARS_MAX or not is_unicode(value):
                 return f"must be a text of at most {FILTER_VALUE_CHARS_MAX} characters"
             # Every text begins with, ends with and contains the empty one: surely not what was meant.
             return None if value or operator.holds in (_IN, OPERATORS["StringNotIn"].holds) else "must not be empty"
 
 
-def _is_number(value: object) -> bool:
+def _is_number(value: object) -> TypeGuard[int | float]:
     if isinstance(value, bool):
         return False
     return isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
+
+
+def _is_storable_number(value: object) -> bool:
+    """Larger whole numbers are not read alike by all readers of JSON."""
+    return _is_number(value) and (isinstance(value, float) or -(2**63) < value < 2**63)
+
+
+def is_unicode(text: str) -> bool:
+    """Whether it can be encoded: JSON can write half of a surrogate pair."""
+    return not any("\ud800" <= c <= "\udfff" for c in text)
 
 
 def to_json(filters: Iterable[Filter]) -> list[dict[str, object]]:
