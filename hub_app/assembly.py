@@ -13,6 +13,7 @@ from agents import registry
 from agents.attempt import Attempter
 from agents.dispatch import Dispatcher
 from agents.dispatch_opening import DispatchShards
+from agents.epochs import Epochs
 from agents.inbox import Inbox
 from agents.inbox_opening import InboxShards
 from agents.ingest import Ingest
@@ -52,7 +53,6 @@ from hub_app.web.arrivals import Arrivals
 from hub_app.web.deps import WebDeps
 from hub_app.web.peers import AiohttpPeers
 from hub_app.web.routes import build_web
-from hub_app.wire import meta as wire_meta
 from tables.claims import ClaimFile
 from tables.datadir import DataDir
 from tables.globals import GlobalTable
@@ -109,7 +109,9 @@ class Assembly:
     def hub(self) -> Hub:
         settings, clock = self.settings, self.ports.clock
         settler, dispatcher, dispatch_shards = self._dispatch()
-        owner, meta_log = self._owner(self._inbox_lease), self._owner(lambda: True, plain="meta-")
+        owner = self._owner(self._inbox_lease)
+        meta_owner = self._owner(lambda: True, plain="meta-")
+        epochs = Epochs(meta_owner, self.meta, clock=clock, entropy=self.ports.entropy)
         inbox = self._inbox()
         channels = registry.register(
             self.app, ingest=self._ingest(), inbox=inbox, dispatcher=dispatcher, shards=dispatch_shards.shards
@@ -131,7 +133,7 @@ class Assembly:
             dispatch_shards=dispatch_shards,
             owner=owner,
             ingest_plane=self._ingest_plane(channels.ingest.put) if self.ingests else None,
-            inbox_plane=self._inbox_plane(inbox, owner, meta_log, channels.inbox.put) if self.ingests else None,
+            inbox_plane=self._inbox_plane(inbox, owner, epochs, channels.inbox.put) if self.ingests else None,
             dispatch_plane=self._dispatch_plane(dispatch_shards, channels.dispatch.put) if self.delivers else None,
             close_web=_nothing,
             wake_polls=self.arrivals.notify_all,
@@ -257,14 +259,11 @@ class Assembly:
         )
 
     def _inbox_plane(
-        self, inbox: Inbox, owner: OwnerLog, meta_log: OwnerLog, deliver: Callable[[Any], Awaitable[None]]
+        self, inbox: Inbox, owner: OwnerLog, epochs: Epochs, deliver: Callable[[Any], Awaitable[None]]
     ) -> ShardPlane:
         async def raise_epoch(shard: int, reason: str) -> None:
-            made = wire_meta.Epoch(shard, self.meta.epoch(shard) + 1, reason, self.ports.clock.now_ms())
-            await meta_log.open(0)
-            await meta_log.write(0, self.names.meta, wire_meta.write(made))
-            await meta_log.close(0)
-            Log("inbox").warning(Event.EPOCH_RAISED, shard=shard, epoch=made.epoch, reason=reason)
+            epoch = await epochs.raise_epoch(shard, reason)
+            Log("inbox").warning(Event.EPOCH_RAISED, shard=shard, epoch=epoch, reason=reason)
 
         listener = InboxShards(
             inbox=inbox,
