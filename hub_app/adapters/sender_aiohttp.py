@@ -17,21 +17,16 @@ from __future__ import annotations
 
 import asyncio
 import io
-import socket
 import ssl
-from contextvars import ContextVar
 from typing import Any, Final
-from weakref import WeakSet
 
 import aiohttp
 from aiohttp import hdrs
-from aiohttp.abc import AbstractResolver, ResolveResult
-from aiohttp.connector import Connection
 from multidict import CIMultiDict
 from yarl import URL
 
+from hub_app.adapters.aiohttp_connector import PROGRESS, Blocked, CheckedResolver, Progress, ProgressConnector
 from hub_app.adapters.sender_common import (
-    ADDRESSES_TRIED_MAX,
     RETRY_AFTER_CHARS_MAX,
     SenderLimits,
     blocked_failure,
@@ -44,7 +39,7 @@ from hub_app.adapters.sender_common import (
     malformed_failure,
     timeout_failure,
 )
-from hub_app.domain.egress import EgressPolicy, address_problem, check_addresses
+from hub_app.domain.egress import EgressPolicy, address_problem
 from hub_app.ports import Answer, Failure, Request, Resolver
 
 HEADERS_MAX: Final = 512
@@ -53,7 +48,7 @@ RAW_BODY_BYTES_MAX: Final = 1 << 20
 
 
 class AiohttpSender:
-    """`hub_app.ports.Sender`. Made inside a running loop; `close()` ends its connections."""
+    """`hub_app.ports.Sender`, of one event loop; `close()` ends its connections."""
 
     def __init__(
         self,
@@ -64,16 +59,19 @@ class AiohttpSender:
         limits: SenderLimits | None = None,
     ) -> None:
         self._policy = policy
-        self._limits = limits = limits or SenderLimits()
-        checked = _CheckedResolver(resolver, policy)
-        tls = tls or client_tls()
-        self._kept = self._session(checked, tls, keepalive_timeout=limits.idle_ms_max / 1000)
-        # aiohttp repeats no POST by itself, and gives a new connection for certain only by a connector that keeps none.
-        self._fresh = self._session(checked, tls, force_close=True)
+        self._limits = limits or SenderLimits()
+        self._resolver = CheckedResolver(resolver, policy)
+        self._tls = tls or client_tls()
+        # aiohttp repeats no POST by itself, and gives a new connection for certain only by a connector that keeps none:
+        # so there is a session that keeps connections, and one for repeats. They want a running loop to be made in.
+        self._sessions: tuple[aiohttp.ClientSession, aiohttp.ClientSession] | None = None
+        self._closed = False
 
-    def _session(self, resolver: AbstractResolver, tls: ssl.SSLContext, **pooling: Any) -> aiohttp.ClientSession:
+    def _session(self, **pooling: Any) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
-            connector=_Connector(resolver=resolver, use_dns_cache=False, ssl=tls, limit=0, **pooling),
+            connector=ProgressConnector(
+                resolver=self._resolver, use_dns_cache=False, ssl=self._tls, limit=0, **pooling
+            ),
             auto_decompress=False,
             cookie_jar=aiohttp.DummyCookieJar(),
             skip_auto_headers=(hdrs.ACCEPT, hdrs.ACCEPT_ENCODING, hdrs.CONTENT_TYPE, hdrs.USER_AGENT),
@@ -84,35 +82,43 @@ class AiohttpSender:
 
     async def send(self, request: Request, *, connect_timeout_ms: int, timeout_ms: int) -> Answer | Failure:
         """One attempt, as `hub_app.ports.Sender` says; a kept connection that ended unanswered is replaced once."""
-        if self._kept.closed:
+        if self._closed:
             return closed_failure()
+        if self._sessions is None:
+            keepalive = self._session(keepalive_timeout=self._limits.idle_ms_max / 1000)
+            self._sessions = keepalive, self._session(force_close=True)
+        kept, fresh = self._sessions
         # aiohttp asks no resolver about a literal address.
         literal = request.target.host if _is_literal(request.target.host) else None
         problem = address_problem(literal, self._policy) if literal is not None else None
         if problem is not None:
             return blocked_failure(f"{literal}: {problem}")
-        progress = _Progress()
-        token = _PROGRESS.set(progress)
+        progress = Progress()
+        token = PROGRESS.set(progress)
+        repeats = False
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 try:
-                    return await self._once(self._kept, request, connect_timeout_ms)
+                    return await self._once(kept, request, connect_timeout_ms)
                 except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as exc:
                     if not (progress.reused and _is_unanswered(exc)):
                         raise
-                return await self._once(self._fresh, request, connect_timeout_ms)
+                repeats = True
+                return await self._once(fresh, request, connect_timeout_ms)
         except aiohttp.ConnectionTimeoutError:
-            return timeout_failure(min(connect_timeout_ms, timeout_ms), sent=False)
+            return timeout_failure(min(connect_timeout_ms, timeout_ms), sent=repeats)
         except TimeoutError:
             return timeout_failure(timeout_ms, sent=progress.sent)
         except aiohttp.ClientError as exc:
-            return _failure(exc, request.target.scheme == "https")
+            failure = _failure(exc, request.target.scheme == "https")
+            return failure._replace(sent=failure.sent or repeats)
         finally:
-            _PROGRESS.reset(token)
+            PROGRESS.reset(token)
 
     async def close(self) -> None:
-        await self._kept.close()
-        await self._fresh.close()
+        self._closed = True
+        for session in self._sessions or ():
+            await session.close()
 
     async def _once(
         self, session: aiohttp.ClientSession, request: Request, connect_timeout_ms: int
@@ -144,76 +150,6 @@ class AiohttpSender:
         return Answer(response.status, retry_after and retry_after[:RETRY_AFTER_CHARS_MAX], kept, len(body) > len(kept))
 
 
-class _Progress:
-    """How far one attempt came, as its connector saw it."""
-
-    __slots__ = ("reused", "sent")
-
-    def __init__(self) -> None:
-        self.sent = self.reused = False
-
-
-# The connector is called in the attempt's own task, by aiohttp, which hands nothing of ours through.
-_PROGRESS: Final[ContextVar[_Progress]] = ContextVar("progress of the attempt")
-
-
-class _Connector(aiohttp.TCPConnector):
-    """Tells the attempt about its connection, and refuses a kept one that has said something nobody asked for: aiohttp
-    would take that for the answer to the next request."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self._seen: WeakSet[object] = WeakSet()
-
-    async def connect(
-        self, req: aiohttp.ClientRequest, traces: list[Any], timeout: aiohttp.ClientTimeout
-    ) -> Connection:
-        while True:
-            connection = await super().connect(req, traces, timeout)
-            protocol = connection.protocol
-            if protocol is not None and not protocol.should_close:
-                break
-            connection.close()
-        progress = _PROGRESS.get()
-        progress.sent = True
-        progress.reused = protocol in self._seen
-        self._seen.add(protocol)
-        return connection
-
-
-class _Blocked(OSError):
-    """A name resolved to an address that may not be connected to."""
-
-
-class _CheckedResolver(AbstractResolver):
-    """What the connector connects to is exactly what was checked here."""
-
-    def __init__(self, resolver: Resolver, policy: EgressPolicy) -> None:
-        self._resolver, self._policy = resolver, policy
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
-    ) -> list[ResolveResult]:
-        addresses = await self._resolver.resolve(host)
-        problem = check_addresses(addresses, self._policy)
-        if problem is not None:
-            raise _Blocked(problem)
-        return [
-            ResolveResult(
-                hostname=host,
-                host=address,
-                port=port,
-                family=socket.AF_INET6 if ":" in address else socket.AF_INET,
-                proto=socket.IPPROTO_TCP,
-                flags=socket.AI_NUMERICHOST,
-            )
-            for address in addresses[:ADDRESSES_TRIED_MAX]
-        ]
-
-    async def close(self) -> None:
-        """The resolver is the composition's to close."""
-
-
 def _is_literal(host: str) -> bool:
     """Whether aiohttp takes it for an address (its own rule, so that nothing falls between the two)."""
     return ":" in host or host.replace(".", "").isdigit()
@@ -242,7 +178,7 @@ def _failure(exc: aiohttp.ClientError, secure: bool) -> Failure:
         cause = exc.certificate_error
         return connect_failure(cause if isinstance(cause, OSError) else ssl.SSLError(str(cause)), handshaking=True)
     if isinstance(exc, aiohttp.ClientConnectorDNSError):
-        blocked = isinstance(exc.os_error, _Blocked)
+        blocked = isinstance(exc.os_error, Blocked)
         return blocked_failure(str(exc.os_error)) if blocked else dns_failure(exc.os_error)
     if isinstance(exc, aiohttp.ClientConnectorError):
         broken = isinstance(exc.os_error, ConnectionResetError | ConnectionAbortedError | BrokenPipeError)

@@ -1,5 +1,6 @@
 """The sender the hub exists for: httptools over pooled asyncio protocols, about 10 µs of CPU a request
-(performance.md, point 1). `fast_connection` is the protocol, `fast_pool` makes and keeps connections."""
+(performance.md, point 1). `fast_answer` reads, `fast_connection` is the
+protocol, `fast_pool` makes and keeps connections."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from hub_app.ports import Answer, Failure, Request, Resolver
 
 
 class FastSender:
-    """`hub_app.ports.Sender`. Made inside a running loop; `close()` ends its connections.
+    """`hub_app.ports.Sender`, of one event loop; `close()` ends its connections.
 
     The address is checked and pinned when a connection is made; a kept connection stays with the address that was
     checked, so a request on it looks up and checks nothing.
@@ -48,7 +49,8 @@ class FastSender:
                 return outcome
         opened = await self._pool.open(request.target, connect_timeout_ms, deadline)
         if not isinstance(opened, Connection):
-            return opened
+            # The connection before it may have carried the request as far as the sink.
+            return opened if connection is None else opened._replace(sent=True)
         waiter = opened.exchange(_encode(request, opened), deadline, timeout_ms)
         try:
             outcome = await waiter
