@@ -7,7 +7,7 @@ from typing import Final, TypeGuard
 
 from hub_app.domain.attributes import no_control
 from hub_app.domain.event_types import pattern_problem
-from hub_app.domain.filters import FieldProblem, Filter, escaped, parse_filters, to_json
+from hub_app.domain.filters import FieldProblem, Filter, escaped, is_unicode, parse_filters, to_json
 from hub_app.domain.limits import (
     EVENT_TYPES_MAX,
     NAME_CHARS_MAX,
@@ -229,9 +229,7 @@ def _header_problem(name: object, value: object) -> str | None:
 
 def is_text(value: object, chars_max: int) -> TypeGuard[str]:
     """A text of 1 to `chars_max` characters that can be encoded, without control characters."""
-    if not isinstance(value, str) or not 1 <= len(value) <= chars_max or not no_control(value):
-        return False
-    return not any("\ud800" <= c <= "\udfff" for c in value)
+    return isinstance(value, str) and 1 <= len(value) <= chars_max and no_control(value) and is_unicode(value)
 
 
 def _distinct(values: list[object]) -> tuple[str, ...]:

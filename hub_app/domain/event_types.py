@@ -8,6 +8,7 @@ without dots.
 from __future__ import annotations
 
 from hub_app.domain.attributes import TYPE_PREFIX, no_control
+from hub_app.domain.filters import is_unicode
 from hub_app.domain.limits import EVENT_TYPE_CHARS_MAX
 
 ANY = "*"
@@ -17,8 +18,8 @@ def pattern_problem(text: object) -> str | None:
     """Why this is no pattern, or None."""
     if not isinstance(text, str) or not text or len(text) > EVENT_TYPE_CHARS_MAX:
         return f"must be a text of 1 to {EVENT_TYPE_CHARS_MAX} characters, as in loan_application.approved"
-    if not no_control(text) or text != text.strip():
-        return "must hold no control character, and no space at either end"
+    if not no_control(text) or not is_unicode(text) or text != text.strip():
+        return "must be printable text without a space at either end"
     if text == ANY:
         return None
     parts = text.split(".")
