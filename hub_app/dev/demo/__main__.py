@@ -15,6 +15,7 @@ from typing import NoReturn
 
 from hub_app.dev.demo.show import Options, demo
 from hub_app.dev.demo.stage import DemoFailed
+from hub_app.dev.demo.upkeep import down, up
 from hub_app.dev.demo.view import console
 from hub_app.dev.kafka import BrokerFailed, KafkaUnavailable
 
@@ -41,6 +42,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _act(chosen: argparse.Namespace) -> int:
+    if chosen.action == "up":
+        return up(chosen.facts, lambda text: print(text, flush=True))
+    if chosen.action == "down":
+        return down(print)
     return demo(Options(facts=chosen.facts, seconds=chosen.seconds, skip=chosen.skip), console())
 
 
@@ -55,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m hub_app.dev.demo", description="The hub at work.")
     parser.add_argument("action", nargs="?", choices=("run", "up", "down"), default="run")
     parser.add_argument("--facts", type=int, default=3_000, help="how many are published")
-    parser.add_argument("--seconds", type=float, default=12.0, help="in how many seconds")
+    parser.add_argument("--seconds", type=float, default=15.0, help="in how many seconds")
     parser.add_argument("--skip", type=int, default=0, help=argparse.SUPPRESS)  # plant a loss
     return parser
 

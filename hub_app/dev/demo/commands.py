@@ -43,6 +43,25 @@ def looks(names: Names, tier: str) -> tuple[Look, ...]:
     )
 
 
+def published(kafka: str | None) -> str:
+    """A command that publishes one fact of the tenant `mine`."""
+    attributes = {
+        "specversion": "1.0",
+        "id": "$(date +%s%N)",
+        "source": "lender",
+        "type": "studio.lerian.lender.loan_application.approved",
+        "time": "$(date -u +%FT%TZ)",
+        "schemaversion": "1.0.0",
+        "resourcetype": "loan_application",
+        "eventtype": "approved",
+        "tenantid": "mine",
+        "datacontenttype": "application/json",
+    }
+    headers = ",".join(f"ce-{name}:{value}" for name, value in attributes.items())
+    look = Look("", "produce --topic lerian.streaming.lender --reader-property parse.headers=true")
+    return f"""printf '%s\\t%s\\n' "{headers}" '{{"amount":1250}}' \\\n    | {typed(look, kafka)}"""
+
+
 def typed(look: Look, kafka: str | None) -> str:
     """The whole command; `kafka` where it is not the development Kafka of this checkout."""
     where = f"KAFKA_BROKERS={kafka} " if kafka else ""

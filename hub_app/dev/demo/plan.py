@@ -48,9 +48,9 @@ class Sort(NamedTuple):
 
 
 SORTS: Final = (
-    Sort("ledger", "transfer", "booked", 44),
-    Sort("lender", "loan_application", "approved", 20),
-    Sort("lender", "loan_application", "declined", 10),
+    Sort("ledger", "transfer", "booked", 59),
+    Sort("lender", "loan_application", "approved", 10),
+    Sort("lender", "loan_application", "declined", 5),
     Sort("ledger", "account", "opened", 14),
     Sort("ledger", "payment", "settled", 6),
     Sort("ledger", "payment", "refunded", 3),

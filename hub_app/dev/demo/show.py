@@ -32,7 +32,7 @@ class Options:
     as it stands. `skip`: a loss to plant, see `sink.Endpoint`."""
 
     facts: int = 3_000
-    seconds: float = 12.0
+    seconds: float = 15.0
     patience: float = 60.0
     skip: int = 0
 

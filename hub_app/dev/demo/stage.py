@@ -97,8 +97,10 @@ def subscribe(urls: list[str], sink: SinkClient) -> dict[str, str]:
     DemoFailed when the hub refuses."""
     endpoints: dict[str, str] = {}
     for number, tenant in enumerate(TENANTS):
+        admin = Api(urls[number % len(urls)])
         try:
-            api = Api(urls[number % len(urls)]).tenant(tenant)
+            _forget_earlier(admin, tenant)
+            api = admin.tenant(tenant)
             for earlier in api.call("GET", "/v1/subscriptions?limit=100")["subscriptions"]:
                 if earlier["name"].startswith("demo "):  # of a run before, with a secret nobody has
                     api.call("DELETE", f"/v1/subscriptions/{earlier['id']}")
@@ -117,6 +119,14 @@ def subscribe(urls: list[str], sink: SinkClient) -> dict[str, str]:
         except (RuntimeError, urllib.error.URLError) as error:
             raise DemoFailed(f"tenant {tenant} could not subscribe: {error}") from error
     return endpoints
+
+
+def _forget_earlier(admin: Api, tenant: str) -> None:
+    """Deletes the keys of runs before, which nobody has any more."""
+    keys = f"/admin/tenants/{tenant}/keys"
+    for key in admin.call("GET", keys)["keys"]:
+        if key["name"] == "demo":
+            admin.call("DELETE", f"{keys}/{key['id']}")
 
 
 def end(processes: Iterable[subprocess.Popen[bytes]], seconds: float) -> list[int]:
