@@ -119,6 +119,10 @@ class DispatchShards:
         self._tails[shard] = asyncio.create_task(self._watch(opened))
         return positions
 
+    def backlog(self) -> int:
+        """Unfinished jobs of the shards here."""
+        return sum(shard.table.count for shard in self.shards.values())
+
     # -- while it runs -------------------------------------------------------------------------------------------------
     def commit_marks(self) -> None:
         """Gives the plane every low-water mark that moved: the lowest unfinished record of each topic."""
@@ -219,11 +223,14 @@ class DispatchShards:
         """Where the table holds rows and which records they stand for; in slices, so that other shards go on."""
         places: set[Place] = set()
         sources: list[Source] = []
+        count = 0
         for rows in shard.table.slices():
+            count += len(rows)
             for row in rows:
                 places.add((row.job.tenant, row.job.destination))
                 sources.extend(row.sources)
             await asyncio.sleep(0)
+        shard.table.count = count
         return places, sources
 
     # -- what others had claimed ---------------------------------------------------------------------------------------

@@ -71,7 +71,9 @@ class DispatchShard:
             return []
         batch, stale = self.table.store.batch(), []
         for row in self.table.rows(list(latest)):
-            if row and version(row.job) <= latest[row.job.delivery_id]:
+            if row is None or row.job.delivery_id in self.in_hand:
+                continue  # what is in hand settles by itself
+            if version(row.job) <= latest[row.job.delivery_id]:
                 self.table.drop(batch, row)
                 self._finish_sources(row)
                 stale.append(row)

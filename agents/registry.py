@@ -14,6 +14,7 @@ from agents.ingest import Ingest
 from hub_app.kafka.batch import Batch
 from hub_app.telemetry.events import Event
 from hub_app.telemetry.log import Log
+from hub_app.telemetry.metrics import Metrics
 
 Handle = Callable[[Batch], Awaitable[None]]
 
@@ -27,7 +28,13 @@ class Channels(NamedTuple):
 
 
 def register(
-    app: Any, *, ingest: Ingest, inbox: Inbox, dispatcher: Dispatcher, shards: dict[int, DispatchShard]
+    app: Any,
+    *,
+    ingest: Ingest,
+    inbox: Inbox,
+    dispatcher: Dispatcher,
+    shards: dict[int, DispatchShard],
+    metrics: Metrics,
 ) -> Channels:
     """Registers every agent with the Faust app; returns their channels."""
     channels = Channels(BatchChannel(app), BatchChannel(app), BatchChannel(app))
@@ -41,14 +48,15 @@ def register(
         ("inbox", channels.inbox, inbox.handle),
         ("dispatch", channels.dispatch, take_in),
     ):
-        app.agent(channel, name=name)(_agent(name, handle))
+        app.agent(channel, name=name)(_agent(name, handle, metrics))
     return channels
 
 
-def _agent(name: str, handle: Handle) -> Callable[[Any], Awaitable[None]]:
+def _agent(name: str, handle: Handle, metrics: Metrics) -> Callable[[Any], Awaitable[None]]:
     """An agent that handles batches side by side: a plane has one batch of a partition in flight, so their order is
     kept, and their number is bounded by the partitions owned."""
     log = Log(name)
+    done, failed = metrics.batches.labels(name), metrics.batch_failures.labels(name)
     running: set[asyncio.Task[None]] = set()
 
     async def handled(batch: Batch) -> None:
@@ -56,8 +64,10 @@ def _agent(name: str, handle: Handle) -> Callable[[Any], Awaitable[None]]:
             return  # its shard moved while it stood in the channel
         try:
             await handle(batch)
+            done.inc()
         except Exception as error:
             log.error(Event.BATCH_FAILED, error=error, topic=batch.topic, partition=batch.partition)
+            failed.inc()
             batch.failed(error)
         except asyncio.CancelledError as cancelled:
             batch.failed(cancelled)

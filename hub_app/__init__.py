@@ -1,5 +1,5 @@
-"""Streaming Hub. `hub_app.app` is the Faust application, built on first use (PEP 562), so that `faust -A hub_app worker`
-works while `import hub_app.domain` loads neither Faust nor the environment."""
+"""Streaming Hub. `hub_app.app` is the Faust application, built on first use (PEP 562): `faust -A hub_app worker` works,
+while `import hub_app.domain` loads neither Faust nor the environment."""
 
 from __future__ import annotations
 

@@ -4,7 +4,6 @@ Opens nothing and starts nothing; `hub_app.lifecycle` does.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -22,11 +21,11 @@ from agents.owners import InboxOwners, KeysTail
 from agents.registrations import KeyStore, SubscriptionStore
 from agents.settle import Settler
 from hub_app import __version__
+from hub_app.derived import egress_policy, kafka_config, topic_specs
 from hub_app.domain.backoff import Curve
-from hub_app.domain.egress import EgressPolicy, parse_cidrs
 from hub_app.domain.ids import tenant_key
 from hub_app.kafka.assignor import OwnerReader
-from hub_app.kafka.client import KafkaConfig, make_admin
+from hub_app.kafka.client import make_admin
 from hub_app.kafka.patterns import PatternPlane
 from hub_app.kafka.plane import ShardPlane
 from hub_app.kafka.producer import HubProducer
@@ -35,6 +34,7 @@ from hub_app.kafka.standing import Standing
 from hub_app.kafka.tail import TopicTail
 from hub_app.kafka.transactions import TransactionalProducer
 from hub_app.lifecycle import Hub
+from hub_app.measures import measure
 from hub_app.ports import Clock, Entropy, Keyring, Sender
 from hub_app.settings import Settings
 from hub_app.telemetry.events import Event
@@ -42,9 +42,6 @@ from hub_app.telemetry.log import Log
 from hub_app.telemetry.metrics import Metrics
 from hub_app.topics import (
     INGEST_PATTERN,
-    Retentions,
-    TopicSpec,
-    internal_topics,
     names,
     partition_for,
     source_of,
@@ -70,22 +67,6 @@ class Ports:
     entropy: Entropy
     keyring: Keyring
     sender: Sender
-
-
-def egress_policy(settings: Settings) -> EgressPolicy:
-    return EgressPolicy(allow_private=settings.allow_private_sinks, allow_cidrs=parse_cidrs(settings.sink_allow_cidrs))
-
-
-def kafka_config(settings: Settings) -> KafkaConfig:
-    return KafkaConfig(
-        brokers=",".join(settings.kafka_brokers),
-        scram_mechanism=settings.kafka_scram_mechanism,
-        username=settings.kafka_scram_username,
-        password=settings.kafka_scram_password,
-        tls=settings.kafka_tls_enabled,
-        ca_pem_base64=base64.b64encode(settings.kafka_ca_cert.encode()).decode(),
-        metadata_max_age_ms=settings.metadata_max_age_ms,
-    )
 
 
 class Assembly:
@@ -114,7 +95,12 @@ class Assembly:
         epochs = Epochs(meta_owner, self.meta, clock=clock, entropy=self.ports.entropy)
         inbox = self._inbox()
         channels = registry.register(
-            self.app, ingest=self._ingest(), inbox=inbox, dispatcher=dispatcher, shards=dispatch_shards.shards
+            self.app,
+            ingest=self._ingest(),
+            inbox=inbox,
+            dispatcher=dispatcher,
+            shards=dispatch_shards.shards,
+            metrics=self.metrics,
         )
         hub = self.built = Hub(
             settings=settings,
@@ -139,6 +125,7 @@ class Assembly:
             wake_polls=self.arrivals.notify_all,
         )
         self._web(hub, inbox)
+        measure(hub, self.metrics)
         return hub
 
     # -- steps of the journey ------------------------------------------------------------------------------------------
@@ -181,27 +168,13 @@ class Assembly:
             metrics=self.metrics,
             store_failed=failed,
         )
-        attempter = Attempter(
-            subscriptions=self.subscriptions,
-            passed=lambda tenant, offset: self.subscriptions.offset(self._shard_of(tenant)) > offset,
-            sender=ports.sender,
-            keyring=ports.keyring,
-            clock=ports.clock,
-            entropy=ports.entropy,
-            curve=self.curve,
-            policy=egress_policy(settings),
-            timeout_ms=settings.dispatch_timeout_ms,
-            connect_timeout_ms=settings.dispatch_connect_timeout_ms,
-            max_age_ms=settings.max_age_ms,
-            user_agent=f"streaming-hub/{__version__}",
-        )
         claims = ClaimFile(self.data.path / "claims", settings.dispatch_workers)
         dispatcher = Dispatcher(
             claims=claims,
             workers=settings.dispatch_workers,
             claim_batch=settings.dispatch_claim_batch,
             idle_interval_ms=settings.dispatch_idle_interval_ms,
-            attempter=attempter,
+            attempter=self._attempter(),
             settler=settler,
             clock=ports.clock,
             lease_valid=self._dispatch_lease,
@@ -224,6 +197,23 @@ class Assembly:
             commit=lambda offsets: self._plane("dispatch_plane").commit(offsets),
         )
         return settler, dispatcher, shards
+
+    def _attempter(self) -> Attempter:
+        settings, ports = self.settings, self.ports
+        return Attempter(
+            subscriptions=self.subscriptions,
+            passed=lambda tenant, offset: self.subscriptions.offset(self._shard_of(tenant)) > offset,
+            sender=ports.sender,
+            keyring=ports.keyring,
+            clock=ports.clock,
+            entropy=ports.entropy,
+            curve=self.curve,
+            policy=egress_policy(settings),
+            timeout_ms=settings.dispatch_timeout_ms,
+            connect_timeout_ms=settings.dispatch_connect_timeout_ms,
+            max_age_ms=settings.max_age_ms,
+            user_agent=f"streaming-hub/{__version__}",
+        )
 
     def _owner(self, lease: Callable[[], bool], *, plain: str = "") -> OwnerLog:
         """The transactional single writer of the shards here; `plain` marks the one of `hub.meta`."""
@@ -380,20 +370,6 @@ class Assembly:
 
     def _shard_of(self, tenant: str) -> int:
         return partition_for(tenant_key(tenant), self.settings.shards)
-
-
-def topic_specs(settings: Settings) -> tuple[TopicSpec, ...]:
-    """Every internal topic of a deployment."""
-    retentions = Retentions(
-        events_ms=settings.events_retention_ms,
-        dedup_window_ms=settings.dedup_window_ms,
-        attempts_ms=settings.attempts_retention_ms,
-        dead_letters_ms=settings.dead_letter_retention_ms,
-        observations_ms=settings.dlq_retention_ms,
-    )
-    return internal_topics(
-        settings.topic_prefix, settings.shards, settings.topic_replication, retentions, settings.backoff_caps_ms
-    )
 
 
 async def _nothing() -> None:

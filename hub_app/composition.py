@@ -21,7 +21,8 @@ from hub_app.adapters.keyring import EnvelopeKeyring
 from hub_app.adapters.resolver import SystemResolver
 from hub_app.adapters.sender_aiohttp import AiohttpSender
 from hub_app.adapters.sender_fast import FastSender
-from hub_app.assembly import Assembly, Ports, egress_policy
+from hub_app.assembly import Assembly, Ports
+from hub_app.derived import egress_policy
 from hub_app.lifecycle import Foundation, Hub, Planes, refuse_to_start
 from hub_app.settings import Settings, parse
 from hub_app.telemetry.log import logging_config

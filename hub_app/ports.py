@@ -52,7 +52,7 @@ class Answer(NamedTuple):
 
 class Failure(NamedTuple):
     """No answer. `kind` is one of: dns, blocked_address, connect, tls, timeout, reset, malformed.
-    `detail` is for people (no credentials, no query string). `sent` tells whether the sink may have seen the request."""
+    `detail` is for people (no credentials, no query string). `sent`: the sink may have seen the request."""
 
     kind: str
     detail: str

@@ -72,6 +72,7 @@ class JobTable:
 
     def __init__(self, store: ShardStore, shard: int) -> None:
         self.store, self.shard = store, shard
+        self.count = 0  # of jobs, as told: `put` of a new one, `drop`; the opening counts what was there
         self._digests: dict[tuple[str, str], bytes] = {}
         self._done_now, self._done_before = "done_0", "done_1"
 
@@ -93,6 +94,7 @@ class JobTable:
         batch.put("jobs", job.delivery_id, marshal.dumps((tuple(job)[1:], row.due_ms, row.sources), _FORMAT))
         batch.put("due", due_key(self.digest(job.tenant, job.destination), row.due_ms, job.delivery_id), b"")
         if payload is not None:
+            self.count += 1
             batch.put("payloads", job.delivery_id, payload)
 
     def take_from_due(self, batch: Batch, row: Row) -> None:
@@ -101,6 +103,7 @@ class JobTable:
 
     def drop(self, batch: Batch, row: Row) -> None:
         key = row.job.delivery_id
+        self.count -= 1
         self.take_from_due(batch, row)
         batch.delete("jobs", key)
         batch.delete("payloads", key)

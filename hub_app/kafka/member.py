@@ -302,6 +302,11 @@ class GroupMember(mode.Service):  # type: ignore[misc]
         idle = await self._partitions.idle(timeout_s)
         return await self._committer.flush(STEP_TIMEOUT_S) and idle
 
+    @property
+    def rebalances(self) -> int:
+        """How often this member had to step back: rebalances, and sessions that ended."""
+        return self._rebalances
+
     def lags(self) -> Mapping[tuple[str, int], int]:
         """(topic, partition) -> records between what is settled and the end, as of the last fetch."""
         return self._partitions.lags()

@@ -38,8 +38,7 @@ class Metrics:
         self.dead = r.counter("hub_dead_letters_total", "Deliveries given up", "reason")
         self.reclaims = r.counter("hub_reclaims_total", "Claims found interrupted")
         self.in_flight = r.gauge("hub_attempts_in_flight", "Attempts being made now")
-        self.backlog_jobs = r.gauge("hub_backlog_jobs", "Unfinished deliveries in a dispatch shard", "shard")
-        self.due_lag = r.gauge("hub_due_lag_seconds", "How long the longest due delivery has been waiting", "shard")
+        self.backlog_jobs = r.gauge("hub_backlog_jobs", "Unfinished deliveries in this worker's dispatch shards")
         self.latency = r.histogram(
             "hub_delivery_latency_seconds", "From received by the hub to delivered", bounds_ms=LATENCY_MS
         )
@@ -47,14 +46,12 @@ class Metrics:
         # the no-loss plane
         self.batches = r.counter("hub_batches_total", "Batches finished", "source")
         self.batch_failures = r.counter("hub_batch_failures_total", "Batches that failed and were rewound", "source")
-        self.commit_latency = r.histogram("hub_commit_seconds", "One offset commit", "source", bounds_ms=FAST_MS)
-        self.stalled_partitions = r.gauge("hub_stalled_partitions", "Partitions that stand still", "source")
-        self.paused_partitions = r.gauge("hub_paused_partitions", "Partitions paused by back-pressure", "source")
+        self.lag = r.gauge("hub_lag_records", "Records between what is settled and the end of the log", "source")
+        self.stalled = r.gauge("hub_stalled", "Partitions and shards that stand still, by source", "source")
         self.rebalances = r.counter("hub_rebalances_total", "Changes of assignment", "plane")
         self.producer_replaced = r.counter("hub_producer_replaced_total", "Producers replaced after a poisoned batch")
-        self.produce_failures = r.counter("hub_produce_failures_total", "Sends that failed or ran out of time")
         self.lease_valid = r.gauge("hub_lease_valid", "1 while this worker's lease holds", "plane")
-        self.shards = r.gauge("hub_shards", "Shards of this worker by state", "plane", "state")
+        self.shards = r.gauge("hub_open_shards", "Shards open in this worker", "plane")
         # http
         self.http_requests = r.counter("hub_http_requests_total", "Requests by route template", "route", "status")
         self.http_duration = r.histogram("hub_http_request_seconds", "Requests by route", "route", bounds_ms=FAST_MS)

@@ -12,13 +12,22 @@ OTHER: Final = "other"
 
 
 class Counter:
-    __slots__ = ("value",)
+    """A count. `watch(read)` takes it from a callback at each scrape, where somebody else counts already."""
+
+    __slots__ = ("_read", "value")
 
     def __init__(self) -> None:
         self.value: float = 0
+        self._read: Callable[[], float] | None = None
 
     def inc(self, by: float = 1) -> None:
         self.value += by
+
+    def watch(self, read: Callable[[], float]) -> None:
+        self._read = read
+
+    def current(self) -> float:
+        return self.value if self._read is None else self._read()
 
 
 class Gauge:
@@ -146,7 +155,7 @@ def _series(
     pairs = [f'{label}="{_escape_label(value)}"' for label, value in zip(label_names, values, strict=True)]
     if isinstance(child, Histogram):
         return _histogram(name, pairs, child)
-    value = child.current() if isinstance(child, Gauge) else child.value
+    value = child.current()
     return [f"{name}{_braces(pairs)} {_number(value)}"]
 
 
