@@ -11,8 +11,8 @@ import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.connector import Connection
 
-from hub_app.adapters.sender_common import ADDRESSES_TRIED_MAX
 from hub_app.domain.egress import EgressPolicy, check_addresses
+from hub_app.domain.limits import ADDRESSES_TRIED_MAX
 from hub_app.ports import Resolver
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
-from hub_app.adapters.sender_common import RETRY_AFTER_CHARS_MAX, SenderLimits, malformed_failure
+from hub_app.adapters.sender_common import SenderLimits, malformed_failure
+from hub_app.domain.limits import RETRY_AFTER_CHARS_MAX
 from hub_app.ports import Answer, Failure
 
 

@@ -10,7 +10,6 @@ from time import monotonic
 
 from hub_app.adapters.fast_connection import Connection
 from hub_app.adapters.sender_common import (
-    ADDRESSES_TRIED_MAX,
     SenderLimits,
     blocked_failure,
     closed_failure,
@@ -19,6 +18,7 @@ from hub_app.adapters.sender_common import (
     timeout_failure,
 )
 from hub_app.domain.egress import EgressPolicy, check_addresses
+from hub_app.domain.limits import ADDRESSES_TRIED_MAX
 from hub_app.ports import Failure, Resolver, Target
 
 

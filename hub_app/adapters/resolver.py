@@ -11,6 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 from typing import Any
 
+from hub_app.domain.limits import LOOKUPS_MAX, NAMES_RESOLVED_MAX
+
 
 class SystemResolver:
     """`hub_app.ports.Resolver` over getaddrinfo: a small bounded cache of good answers, one lookup per name at a time,
@@ -24,8 +26,8 @@ class SystemResolver:
         self,
         *,
         ttl_ms: int = 5_000,
-        names_max: int = 1024,
-        lookups_max: int = 32,
+        names_max: int = NAMES_RESOLVED_MAX,
+        lookups_max: int = LOOKUPS_MAX,
         getaddrinfo: Callable[..., list[Any]] = socket.getaddrinfo,
     ) -> None:
         self._ttl_s = ttl_ms / 1000

@@ -27,7 +27,6 @@ from yarl import URL
 
 from hub_app.adapters.aiohttp_connector import PROGRESS, Blocked, CheckedResolver, Progress, ProgressConnector
 from hub_app.adapters.sender_common import (
-    RETRY_AFTER_CHARS_MAX,
     SenderLimits,
     blocked_failure,
     client_tls,
@@ -40,6 +39,7 @@ from hub_app.adapters.sender_common import (
     timeout_failure,
 )
 from hub_app.domain.egress import EgressPolicy, address_problem
+from hub_app.domain.limits import RETRY_AFTER_CHARS_MAX
 from hub_app.ports import Answer, Failure, Request, Resolver
 
 HEADERS_MAX: Final = 512

@@ -6,13 +6,9 @@ from __future__ import annotations
 import os
 import ssl
 from dataclasses import dataclass
-from typing import Final
 
+from hub_app.domain import limits
 from hub_app.ports import Failure, Target
-
-DETAIL_CHARS_MAX: Final = 300
-RETRY_AFTER_CHARS_MAX: Final = 128
-ADDRESSES_TRIED_MAX: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,19 +16,13 @@ class SenderLimits:
     """Bounds of a sender. How many requests are in flight is the caller's bound (DISPATCH_WORKERS); these bound what
     is kept between requests, and what one answer may take."""
 
-    body_bytes_max: int = 64 * 1024
-    """A longer body is cut here, and its connection closed."""
-    head_bytes_max: int = 32 * 1024
-    """Status line and headers of an answer, those of its 1xx included."""
-    answer_bytes_max: int = 1024 * 1024
-    """Everything read for one answer, framing and trailers included: a body in one-byte chunks takes six times its
-    size."""
-    idle_per_target_max: int = 64
-    idle_max: int = 512
-    idle_ms_max: int = 15_000
-    """Most servers keep an idle connection for 5 to 75 s. One that they close first costs a retry, not a failure."""
-    connection_age_ms_max: int = 300_000
-    """So that a name which moves is followed, however busy the old connection is."""
+    body_bytes_max: int = limits.ANSWER_BODY_BYTES_MAX
+    head_bytes_max: int = limits.ANSWER_HEAD_BYTES_MAX
+    answer_bytes_max: int = limits.ANSWER_BYTES_MAX
+    idle_per_target_max: int = limits.CONNECTIONS_IDLE_PER_TARGET_MAX
+    idle_max: int = limits.CONNECTIONS_IDLE_MAX
+    idle_ms_max: int = limits.CONNECTION_IDLE_MS_MAX
+    connection_age_ms_max: int = limits.CONNECTION_AGE_MS_MAX
 
 
 def client_tls(cafile: str | None = None) -> ssl.SSLContext:
@@ -90,4 +80,4 @@ def closed_failure() -> Failure:
 
 
 def _cut(text: str) -> str:
-    return text[:DETAIL_CHARS_MAX]
+    return text[: limits.FAILURE_CHARS_MAX]

@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final, NamedTuple, TypeAlias
 
+from hub_app.domain.limits import HOST_CHARS_MAX, URL_CHARS_MAX
+
 Address: TypeAlias = IPv4Address | IPv6Address
 Network: TypeAlias = IPv4Network | IPv6Network
-
-URL_CHARS_MAX: Final = 2048
-HOST_CHARS_MAX: Final = 253
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -79,6 +79,31 @@ STATIC_HEADERS_CHARS_MAX = 8 * KIB
 """Names and values of a subscription's static headers together: receivers take few KiB in all."""
 SINK_TIMEOUT_MS_MIN = 100
 
+# -- sinks: docs/delivery.md, "One attempt" and "Addresses" ------------------------------------------------------------
+URL_CHARS_MAX = 2_048
+HOST_CHARS_MAX = 253
+"""DNS's own rule."""
+ANSWER_BODY_BYTES_MAX = 64 * KIB
+"""A longer body is cut here, and its connection closed."""
+ANSWER_HEAD_BYTES_MAX = 32 * KIB
+"""Status line and headers of an answer, those of its 1xx included."""
+ANSWER_BYTES_MAX = 1 * MIB
+"""Everything read for one answer, framing and trailers included: a body in one-byte chunks takes six times its size."""
+RETRY_AFTER_CHARS_MAX = 128
+FAILURE_CHARS_MAX = 300
+ADDRESSES_TRIED_MAX = 8
+"""Of one name, for one connection; all are checked."""
+CONNECTIONS_IDLE_PER_TARGET_MAX = 64
+CONNECTIONS_IDLE_MAX = 512
+CONNECTION_IDLE_MS_MAX = 15 * SECOND_MS
+"""Most servers keep an idle connection for 5 to 75 s. One that they close first costs a retry, not a failure."""
+CONNECTION_AGE_MS_MAX = 5 * MINUTE_MS
+"""So that a name which moves is followed, however busy the old connection is."""
+NAMES_RESOLVED_MAX = 1_024
+"""Names whose addresses are remembered, for a few seconds."""
+LOOKUPS_MAX = 32
+"""At once. More names than this would have to hang before a good one waits."""
+
 # -- a job's life: docs/delivery.md, "Back-off curve" and "Auto-disable" -----------------------------------------------
 SUSPENDED_MS_MAX = 96 * HOUR_MS
 """After its subscription became inactive, or after it was first deferred, a job is given up at this age."""
@@ -101,6 +126,10 @@ SECONDS_MAX = 512
 assert SOURCE_BYTES_MAX + len("lerian.streaming.") + len(".dlq") <= TOPIC_NAME_BYTES_MAX
 assert PAYLOAD_BYTES_MAX + HEADERS_BYTES_MAX + HUB_HEADERS_BYTES_MAX + 10 * HEADERS_COUNT_MAX <= RECORD_BYTES_MAX
 assert RECORD_BYTES_MAX < MESSAGE_BYTES_MAX
+assert URL_CHARS_MAX <= TEXT_BYTES_MAX
+assert FAILURE_CHARS_MAX <= ERROR_BYTES_MAX
+assert ANSWER_START_BYTES_MAX <= ANSWER_BODY_BYTES_MAX
+assert 6 * ANSWER_BODY_BYTES_MAX + ANSWER_HEAD_BYTES_MAX <= ANSWER_BYTES_MAX
 assert ERROR_BYTES_MAX + ANSWER_START_BYTES_MAX <= HUB_HEADERS_BYTES_MAX
 assert CLAIMS_PER_RECORD_MAX * 128 <= RECORD_BYTES_MAX
 assert SUBJECT_BYTES_MAX <= HEADERS_BYTES_MAX
