@@ -18,7 +18,8 @@ from hub_app.domain.limits import (
     STATIC_HEADERS_MAX,
 )
 from hub_app.domain.signing import static_header_problem
-from hub_app.domain.subscription import MASK, Draft, Subscription, WebhookSink, looks_secret, sink_json
+from hub_app.domain.subscription import Draft, Subscription, WebhookSink
+from hub_app.domain.subscription_json import MASK, looks_secret, sink_json
 
 UrlCheck = Callable[[str], tuple[str, str]]
 """A URL as written -> (destination text, "") when it may be used, else ("", why not)."""

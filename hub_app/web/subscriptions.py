@@ -14,7 +14,8 @@ from hub_app.domain.egress import UrlProblem, check_url, normalise_url, parse_ci
 from hub_app.domain.idempotency import Answer, Claim, find
 from hub_app.domain.ids import subscription_id
 from hub_app.domain.signing import secret_text
-from hub_app.domain.subscription import Draft, Subscription, created, to_public, verified
+from hub_app.domain.subscription import Draft, Subscription, created, verified
+from hub_app.domain.subscription_json import to_public
 from hub_app.ports import SecretUnavailable
 from hub_app.telemetry import Event
 from hub_app.web.deps import WebDeps

@@ -10,7 +10,8 @@ from typing import NamedTuple
 import orjson
 
 from hub_app.domain.idempotency import Answer
-from hub_app.domain.subscription import Subscription, from_record, to_record
+from hub_app.domain.subscription import Subscription
+from hub_app.domain.subscription_json import from_record, to_record
 from hub_app.wire import answers as wire_answers
 from hub_app.wire import keyed
 from hub_app.wire.record import SCHEMA_HEADER, HeadersRead, Record, Unreadable

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from hub_app.domain.drafts import SINKS, parse_draft, parse_patch
 from hub_app.domain.filters import FieldProblem, Filter
-from hub_app.domain.subscription import Draft, Subscription, WebhookSink, created, patched, rotated, to_public, verified
+from hub_app.domain.subscription import Draft, Subscription, WebhookSink, created, patched, rotated, verified
+from hub_app.domain.subscription_json import to_public
 
 URL = "https://crm.example.com/in"
 BODY: dict[str, Any] = {

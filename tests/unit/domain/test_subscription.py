@@ -16,7 +16,6 @@ from hub_app.domain.filters import Filter
 from hub_app.domain.limits import DAY_MS, HOUR_MS
 from hub_app.domain.subscription import (
     BY_REQUEST,
-    MASK,
     OVERLAP_MS_MAX,
     Draft,
     Subscription,
@@ -25,15 +24,13 @@ from hub_app.domain.subscription import (
     created,
     disabled,
     enabled,
-    from_record,
     patched,
     rotated,
     signing_secrets,
-    to_public,
-    to_record,
     verification_failed,
     verified,
 )
+from hub_app.domain.subscription_json import MASK, from_record, to_public, to_record
 
 T0 = 1_767_323_045_678
 DRAFT = Draft(
