@@ -83,7 +83,7 @@ class Attempter:
             return Deferred(now_ms + UNKNOWN_MS)
         if subscription.receives:
             return Go(subscription)
-        since_ms = subscription.disabled_at_ms or subscription.updated_at_ms
+        since_ms = subscription.inactive_since_ms
         reason = overstayed(inactive_since_ms=since_ms, deferred_since_ms=None, now_ms=now_ms)
         return Dead(reason) if reason else Deferred(now_ms + HOLD_MS)
 
