@@ -111,8 +111,8 @@ class DispatchShards:
         except BaseException:
             store.close(clean=False)
             raise
-        if not store.opened_clean:
-            self._settler.be_careful()
+        if opened.foreign or not (store.opened_clean or (store.fresh and not waiting)):
+            self._settler.be_careful()  # somebody died here, or may have: an empty disk with work waiting tells nothing
         self.shards[shard] = opened
         self._dispatcher.heads.open(opened, places)
         self._dispatcher.resume_when_ready(opened)

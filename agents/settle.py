@@ -142,7 +142,8 @@ class Settler:
         """One tick. Raises what Kafka answered; called again, it goes on with the write that failed."""
         if self._tick is None:
             await self._wanted.wait()
-            await asyncio.sleep(TICK_S)
+            if not any(claimed.start for claimed in self._claimed):  # no attempt waits for this tick
+                await asyncio.sleep(TICK_S)
             self._wanted.clear()
             self._tick = _Tick(self._settled, self._claimed)
             self._settled, self._claimed = [], []

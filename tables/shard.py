@@ -84,6 +84,8 @@ class ShardStore:
         self.folder, self.name = folder, name
         self.aside = aside
         """Why the folder found here was set aside, or None."""
+        self.fresh = True
+        """Whether nothing was there: a new folder, or one made after the old was set aside."""
         self.opened_clean = False
         """Whether the last owner closed it; a new store counts as not clean."""
         self._memory = memory
@@ -172,6 +174,7 @@ class ShardStore:
                 return "schema-too-new" if newer else "schema-too-old"
             if found[_EPOCH] != wanted[_EPOCH]:
                 return "epoch-changed"
+        self.fresh = not found
         self.opened_clean = bool(found) and _OPEN not in marks
         opened = self.batch()
         opened.put_many(OFFSETS, (*wanted.items(), (_OPEN, b"1")))
