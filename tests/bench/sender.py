@@ -117,6 +117,7 @@ def main() -> None:
         sender_per_s=round(best["fast"]["per_s"]),
         aiohttp_per_s=round(best["aiohttp"]["per_s"]),
         cpu_us=best["fast"]["cpu_us"],
+        cpu_ratio=best["aiohttp"]["cpu_us"] / best["fast"]["cpu_us"],
         aiohttp_cpu_us=best["aiohttp"]["cpu_us"],
         bare_aiohttp_per_s=round(best["bare"]["per_s"]),
         bare_aiohttp_cpu_us=best["bare"]["cpu_us"],

@@ -136,7 +136,7 @@ async def hostile(
     """A hostile server on a free port. A small receive buffer makes a client's long body wait at the client."""
     server = Hostile(script)
     if tls is not None:
-        tls.sni_callback = lambda _, name, __: server.names.append(name)  # type: ignore[assignment]
+        tls.sni_callback = lambda _, name, __: server.names.append(name)
     sock = socket.socket()
     if receive_buffer is not None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)

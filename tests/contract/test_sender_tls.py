@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 import ssl
+from collections.abc import Callable
 from time import monotonic
 
 import pytest
@@ -54,7 +55,7 @@ async def test_certificate_of_an_address(make_sender: MakeSender, ca: trustme.CA
         assert server.names == [None]
 
 
-REFUSED = {
+REFUSED: dict[str, Callable[[trustme.CA], trustme.LeafCert]] = {
     "another name": lambda ca: ca.issue_cert("other.example"),
     "the address instead of the name": lambda ca: ca.issue_cert("127.0.0.1"),
     "expired": lambda ca: ca.issue_cert(
