@@ -59,10 +59,17 @@ def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m hub_app.dev.demo", description="The hub at work.")
     parser.add_argument("action", nargs="?", choices=("run", "up", "down"), default="run")
-    parser.add_argument("--facts", type=int, default=3_000, help="how many are published")
+    parser.add_argument("--facts", type=_count, default=3_000, help="how many are published")
     parser.add_argument("--seconds", type=float, default=15.0, help="in how many seconds")
     parser.add_argument("--skip", type=int, default=0, help=argparse.SUPPRESS)  # plant a loss
     return parser
+
+
+def _count(text: str) -> int:
+    """Enough for something of each kind."""
+    if not text.isdigit() or not 200 <= int(text) <= 100_000:
+        raise argparse.ArgumentTypeError("expected a number from 200 to 100000")
+    return int(text)
 
 
 if __name__ == "__main__":

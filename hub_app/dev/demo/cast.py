@@ -31,6 +31,7 @@ def kafka_for(folder: Path, say: Callable[[str], None]) -> Iterator[Kafka]:
     """The one of KAFKA_BROKERS, or one of the run's own, of which nothing is left."""
     if (external := from_environment()) is not None:
         say(f"using the Kafka at {external.bootstrap}")
+        stage.check_alone(external)
         yield external
         return
     say("starting Kafka")

@@ -45,6 +45,7 @@ def demo(options: Options, console: Console) -> int:
         try:
             checks = _play(options, console, folder)
         except Exception:
+            _show_logs(console, folder)
             _keep_logs(console, folder)
             raise
         failed = not all(check.ok for check in checks)
@@ -114,13 +115,18 @@ def _look(console: Console, kafka: Kafka, topics: Names) -> None:
     say("")
 
 
+def _show_logs(console: Console, folder: Path) -> None:
+    """How each log ends."""
+    for log in sorted(folder.glob("*.log")):
+        if tail := log.read_text(errors="replace").splitlines()[-LOG_LINES:]:
+            console.print(f"-- the end of {log.name}", *tail, sep="\n", markup=False, highlight=False, soft_wrap=True)
+
+
 def _keep_logs(console: Console, folder: Path) -> None:
-    """The logs outlive the run that went wrong, and their ends are shown."""
+    """The logs outlive the run that went wrong."""
     kept = cache_home() / "demo-logs"
     shutil.rmtree(kept, ignore_errors=True)
     kept.mkdir(parents=True)
-    for log in sorted(folder.glob("*.log")):
+    for log in folder.glob("*.log"):
         shutil.copy(log, kept)
-        if tail := log.read_text(errors="replace").splitlines()[-LOG_LINES:]:
-            console.print(f"-- the end of {log.name}", *tail, sep="\n", markup=False, highlight=False, soft_wrap=True)
     console.print(f"logs are kept in {kept}", markup=False, highlight=False, soft_wrap=True)

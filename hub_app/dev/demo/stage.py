@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hub_app.dev.demo.plan import TENANTS, WISHES
+from hub_app.dev.kafka import External
 from hub_app.dev.kafka.ports import HOST
 from hub_app.dev.worker import Api, Worker
 
@@ -84,6 +85,14 @@ def workers(bootstrap: str, folder: Path, ports: Iterable[int], **settings: str)
         Worker(bootstrap, folder / f"worker-{number}", port=port, **{**SETTINGS, **settings})
         for number, port in enumerate(ports, 1)
     ]
+
+
+def check_alone(kafka: External) -> None:
+    """DemoFailed when a hub of the same environment uses this Kafka: the two would share their consumer groups."""
+    for line in kafka.tool("groups", "--describe", "--all-groups", "--members").splitlines():
+        group, _, rest = line.partition(" ")
+        if group.startswith("streaming-hub") and group.endswith(f".{SETTINGS['env']}") and rest.strip():
+            raise DemoFailed(f"a hub runs on {kafka.bootstrap} already (group {group} has members); end it first")
 
 
 def new_run() -> str:

@@ -117,6 +117,7 @@ def _kafka(standing: Standing, say: Say) -> str:
     """The Kafka of KAFKA_BROKERS, or the development one, started if it does not run."""
     if (external := from_environment()) is not None:
         say(f"using the Kafka at {external.bootstrap}")
+        stage.check_alone(external)
         standing.write(external=external.bootstrap)
         return external.bootstrap
     port = KAFKA_PORT if is_free(KAFKA_PORT) and is_free(KAFKA_PORT + 1) else None

@@ -116,10 +116,11 @@ def _endpoints(sight: Sight) -> Table:
         for tenant in TENANTS:
             path = wish.path(tenant)
             stats, wanted, dead = sight.stats.get(path, {}), sight.expected.get(path, 0), sight.dead.get(path, 0)
-            delivered = sight.delivered(path)
-            cells = (wanted, delivered, dead, max(0, wanted - delivered - dead), stats.get("requests", 0))
+            delivered, requests = sight.delivered(path), stats.get("requests", 0)
+            failed = requests - delivered - stats.get("repeats", 0)
+            cells = (wanted, delivered, dead, max(0, wanted - delivered - dead), requests, failed)
             latency = (_or_dash(stats.get("p50_ms")), _or_dash(stats.get("p99_ms")))
-            table.add_row(path, *map(str, cells), str(stats.get("requests", 0) - stats.get("delivered", 0)), *latency)
+            table.add_row(path, *map(str, cells), *latency)
         table.add_section()
     return table
 

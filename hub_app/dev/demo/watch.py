@@ -18,6 +18,9 @@ Counters = Mapping[tuple[str, str], float]
 """(metric, its labels as they stand in the exposition) -> value."""
 
 LOOK_EVERY_S = 0.5
+QUIET_S = 12.0
+"""When everything is written and nothing moves for so long, nothing will: the longest back-off of the demo is 3 s, and
+its longest attempt 5."""
 _SERIES = re.compile(r"(?P<name>[a-z_]+)(?:\{(?P<labels>.*)\})? (?P<value>\S+)")
 
 
@@ -53,6 +56,11 @@ class Sight:
         return sum(max(0, wanted - self.delivered(p) - self.dead.get(p, 0)) for p, wanted in self.expected.items())
 
     @property
+    def movement(self) -> tuple[int, int, int]:
+        """Changes as long as anything goes on."""
+        return self.written, self.open(), sum(one.get("requests", 0) for one in self.stats.values())
+
+    @property
     def finished(self) -> bool:
         return self.written >= self.records and self.open() == 0
 
@@ -82,14 +90,17 @@ class Watcher:
         self._records, self._expected, self._began = records, expected, time.monotonic()
 
     async def until_finished(self, show: Callable[[Sight], None], check: Callable[[], None], seconds: float) -> Sight:
-        """The last look: the one that found everything finished, or the one after `seconds`."""
-        timeout = aiohttp.ClientTimeout(total=5)
-        async with aiohttp.ClientSession(timeout=timeout) as session:
+        """The last look: the one that found everything finished, or nothing moving, or the one after `seconds`."""
+        moved_at, before = 0.0, (-1, -1, -1)
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5)) as session:
             while True:
                 check()
                 sight = await self._look(session)
                 show(sight)
-                if sight.finished or sight.seconds > seconds:
+                if sight.movement != before:
+                    moved_at, before = sight.seconds, sight.movement
+                quiet = sight.written >= sight.records and sight.seconds - moved_at > QUIET_S
+                if sight.finished or quiet or sight.seconds > seconds:
                     return sight
                 await asyncio.sleep(LOOK_EVERY_S)
 
