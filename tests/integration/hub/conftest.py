@@ -1,0 +1,61 @@
+"""Real workers on a real Kafka. What costs seconds to start is shared by the tests of a module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from hub_app.dev.kafka import Cluster, External
+from tests.support.background import Background
+from tests.support.deployment import Deployment
+from tests.support.sink import RecordingSink
+
+MakeDeployment = Callable[..., Deployment]
+
+
+@pytest.fixture(scope="session")
+def background() -> Iterator[Background]:
+    """The loop that clients and sinks of these tests live on."""
+    made = Background()
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def sink(background: Background) -> Iterator[RecordingSink]:
+    made = RecordingSink(background)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def make_shared(
+    kafka: Cluster | External, background: Background, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[MakeDeployment]:
+    """Deployments that live as long as the module's tests."""
+    made: list[Deployment] = []
+
+    def make(**settings: str) -> Deployment:
+        made.append(Deployment(background, kafka.bootstrap, tmp_path_factory.mktemp("hub"), **settings))
+        return made[-1]
+
+    yield make
+    for deployment in made:
+        deployment.close()
+
+
+@pytest.fixture
+def make_hub(background: Background, kafka: Cluster | External, tmp_path: Path) -> Iterator[MakeDeployment]:
+    """`make_hub(bootstrap=…, **settings)`: a deployment of the test's own, on the shared Kafka unless told otherwise."""
+    made: list[Deployment] = []
+
+    def make(*, bootstrap: str | None = None, **settings: str) -> Deployment:
+        folder = tmp_path / f"hub-{len(made)}"
+        made.append(Deployment(background, bootstrap or kafka.bootstrap, folder, **settings))
+        return made[-1]
+
+    yield make
+    for deployment in made:
+        deployment.close()

@@ -1,0 +1,167 @@
+"""A deployment of the hub on a shared Kafka: its own topics, groups, sources and workers. All but the (then empty)
+groups are removed in the end."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import KafkaError
+
+from hub_app.dev.facts import FactProducer, NewFact, make_topics, topic_of
+from hub_app.dev.worker import Api, Worker
+from tests.support.background import Background
+from tests.support.waiting import until
+
+SHARDS = 4
+KEK = "TEST_KEY_ENCRYPTION_KEY"
+SETTINGS: Mapping[str, str] = {
+    "shards": str(SHARDS),
+    "topic_replication": "1",
+    "allow_insecure_kafka": "true",
+    "dev_kek": "",
+    "kek_ref": KEK,
+    "metadata_max_age": "500ms",
+    "shutdown_timeout": "10s",
+    # Tests of other things let sinks fail often.
+    "breaker_failures": "1000",
+}
+
+
+class Deployment:
+    """`settings` are those of every worker. Group names carry ENV, topic names the prefix: nobody else has either.
+
+    The hub reads every producer's topic there is: count only what has your own ids."""
+
+    def __init__(self, background: Background, bootstrap: str, folder: Path, **settings: str) -> None:
+        self._background, self.bootstrap, self.folder = background, bootstrap, folder
+        self.run_id = secrets.token_hex(4)
+        self.prefix, self.env = f"t{self.run_id}.", f"t{self.run_id}"
+        self.settings = {"topic_prefix": self.prefix, "env": self.env, **SETTINGS, **settings}
+        self.workers: list[Worker] = []
+        self._sources: set[str] = set()
+        self._kek = base64.b64encode(secrets.token_bytes(32)).decode()
+
+    # -- workers -------------------------------------------------------------------------------------------------------
+    def worker(self, *, data: Path | None = None, **settings: str) -> Worker:
+        """One more, not started, with a data folder of its own unless one is given."""
+        folder = data or self.folder / f"worker-{len(self.workers) + 1}"
+        made = Worker(self.bootstrap, folder, **{**self.settings, **settings})
+        made.environment[KEK] = self._kek
+        self.workers.append(made)
+        return made
+
+    def started(self, **settings: str) -> Worker:
+        return self.worker(**settings).start().wait_ready()
+
+    def metric(self, name: str) -> float:
+        """The sum over the workers that live."""
+        return sum(worker.metric(name) for worker in self.workers if worker.alive())
+
+    # -- producers -----------------------------------------------------------------------------------------------------
+    def source(self, label: str = "app", *, create: bool = True) -> str:
+        """A producer's name that nobody else has, with its topic."""
+        source = f"{label}-{secrets.token_hex(4)}"
+        self._sources.add(source)
+        if create:
+            self.run(make_topics(self.bootstrap, [source]))
+        return source
+
+    def send(self, facts: Sequence[NewFact], *, compression: str | None = "lz4") -> None:
+        """All acknowledged."""
+
+        async def produce() -> None:
+            async with FactProducer(self.bootstrap, compression=compression) as producer:
+                await producer.send_many(facts)
+
+        self.run(produce())
+
+    # -- looking -------------------------------------------------------------------------------------------------------
+    def api(self, worker: Worker, tenant: str) -> Api:
+        return Api(worker.url).tenant(tenant)
+
+    def records(self, topic: str) -> list[ConsumerRecord]:
+        """Everything an internal topic holds now (`attempts`, `retry.1s`), read committed."""
+        return self.run(read_all(self.bootstrap, self.prefix + topic))
+
+    def wait_records(self, topic: str, count: int, header: tuple[str, str], *, seconds: float = 30) -> list[Any]:
+        """Records of an internal topic with this header, once there are `count`."""
+        name, value = header
+
+        def found() -> list[ConsumerRecord] | None:
+            mine = [r for r in self.records(topic) if dict(r.headers).get(name) == value.encode()]
+            return mine if len(mine) >= count else None
+
+        result = until(found, f"{count} records in {topic} with {name}={value}", seconds=seconds)
+        assert result is not None
+        return result
+
+    def run(self, work: Any, seconds: float = 60) -> Any:
+        return self._background.run(work, seconds)
+
+    # -- ending --------------------------------------------------------------------------------------------------------
+    def close(self) -> None:
+        for worker in self.workers:
+            worker.kill()
+        with suppress(KafkaError, OSError):
+            self.run(self._remove())
+
+    async def _remove(self) -> None:
+        admin = AIOKafkaAdminClient(bootstrap_servers=self.bootstrap)
+        await admin.start()
+        try:
+            mine = [topic_of(source) for source in self._sources]
+            topics = [t for t in await admin.list_topics() if t.startswith(self.prefix) or t in mine]
+            if topics:
+                await admin.delete_topics(topics)
+        finally:
+            await admin.close()
+
+
+async def read_all(bootstrap: str, topic: str) -> list[ConsumerRecord]:
+    """Every record of a topic, up to where its partitions end now."""
+    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, isolation_level="read_committed", enable_auto_commit=False)
+    await consumer.start()
+    try:
+        await consumer._client.force_metadata_update()
+        parts = await _partitions(consumer, topic)
+        consumer.assign(parts)
+        ends = await consumer.end_offsets(parts)
+        await consumer.seek_to_beginning(*parts)
+        found: list[ConsumerRecord] = []
+        while any([await consumer.position(tp) < ends[tp] for tp in parts]):
+            for records in (await consumer.getmany(timeout_ms=200)).values():
+                found += records
+        return [r for r in found if r.offset < ends[TopicPartition(topic, r.partition)]]
+    finally:
+        await consumer.stop()
+
+
+async def _partitions(consumer: AIOKafkaConsumer, topic: str) -> list[TopicPartition]:
+    consumer._client.add_topic(topic)
+    while True:
+        await consumer._client.force_metadata_update()
+        if found := consumer.partitions_for_topic(topic):
+            return [TopicPartition(topic, p) for p in sorted(found)]
+        await asyncio.sleep(0.1)
+
+
+def header(record: ConsumerRecord, name: str) -> str:
+    """A header's text; KeyError when it is not there."""
+    return dict(record.headers)[name].decode()
+
+
+def facts(source: str, count: int, *, tenants: Iterable[str] = ("acme",), start: int = 0, **more: Any) -> list[NewFact]:
+    """Ordinary facts with ids of their own, the tenants in turn."""
+    names = list(tenants)
+    return [
+        NewFact(id=f"{source}-{i}", tenant=names[i % len(names)], source=source, **more)
+        for i in range(start, start + count)
+    ]
