@@ -136,8 +136,11 @@ class DispatchShards:
             self._committed.update(moved)
             self._commit(moved)
 
-    def store_failed(self, shard: DispatchShard, error: StoreFailed) -> None:
+    def store_failed(self, number: int, error: StoreFailed) -> None:
         """The shard stops here and is opened again (which goes on failing, visibly, while the disk is full)."""
+        shard = self.shards.get(number)
+        if shard is None or shard.closed:
+            return
         self._log.error(Event.SHARD_FAILED, error=error, shard=shard.number)
         self._dispatcher.heads.suspend(shard)
         shard.closed = True
@@ -245,7 +248,7 @@ class DispatchShards:
                     await asyncio.sleep(REMEMBER_MS / 1000)
                     shard.table.turn_generation()
             except StoreFailed as error:
-                self.store_failed(shard, error)
+                self.store_failed(shard.number, error)
                 return
             except Exception as error:  # the broker is away: the claims wait a little longer
                 self._log.warning(Event.SOURCE_FAILED, shard=shard.number, error=repr(error))

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from agents.inbox import Inbox, InboxShard
 from agents.owner import OwnerLog
+from hub_app.domain.errors import StoreFailed
 from hub_app.domain.ids import seq_of
 from hub_app.telemetry.events import Event
 from hub_app.telemetry.log import Log
@@ -38,8 +39,10 @@ class InboxShards:
         epoch: Callable[[int], int],
         raise_epoch: Callable[[int, str], Awaitable[None]],
         left: Callable[[int], None],
+        reopen: Callable[[int, str], None],
     ) -> None:
-        """`left(shard)`: whoever waits for its events is to answer early."""
+        """`left(shard)`: whoever waits for its events is to answer early. `reopen` is the plane's."""
+        self._reopen = reopen
         self._inbox, self._owner, self._names = inbox, owner, names
         self._data, self._memory, self._window_ms = data, memory, dedup_window_ms
         self._cluster_id, self._epoch, self._raise_epoch, self._left = cluster_id, epoch, raise_epoch, left
@@ -57,6 +60,17 @@ class InboxShards:
         if left is not None:
             left.table.store.close()
         await self._owner.close(shard)
+
+    def store_failed(self, shard: int, error: StoreFailed) -> None:
+        """The shard stops here and is opened again (which goes on failing, visibly, while the disk is full). What its
+        batch emitted was not committed: it comes again with the same ids."""
+        left = self._inbox.shards.get(shard)
+        if left is None:
+            return
+        self._log.error(Event.SHARD_FAILED, error=error, shard=shard)
+        if error.damaged:
+            left.table.store.set_aside("damaged")
+        self._reopen(shard, str(error))
 
     async def truncated(self, shard: int, topic: str, committed: int, end: int) -> None:
         """The log was made anew: new facts must not get seqs that are taken (docs/protocol.md, "Inbox shard")."""

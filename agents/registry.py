@@ -11,6 +11,7 @@ from agents.dispatch import Dispatcher
 from agents.dispatch_shard import DispatchShard
 from agents.inbox import Inbox
 from agents.ingest import Ingest
+from hub_app.domain.errors import StoreFailed
 from hub_app.kafka.batch import Batch
 from hub_app.telemetry.events import Event
 from hub_app.telemetry.log import Log
@@ -34,9 +35,11 @@ def register(
     inbox: Inbox,
     dispatcher: Dispatcher,
     shards: dict[int, DispatchShard],
+    store_failed: Callable[[str, int, StoreFailed], None],
     metrics: Metrics,
 ) -> Channels:
-    """Registers every agent with the Faust app; returns their channels."""
+    """Registers every agent with the Faust app; returns their channels. `store_failed(agent, shard, error)`: a shard's
+    table refused, so that its batches cannot go on before it is opened again."""
     channels = Channels(BatchChannel(app), BatchChannel(app), BatchChannel(app))
 
     async def take_in(batch: Batch) -> None:
@@ -48,11 +51,13 @@ def register(
         ("inbox", channels.inbox, inbox.handle),
         ("dispatch", channels.dispatch, take_in),
     ):
-        app.agent(channel, name=name)(_agent(name, handle, metrics))
+        app.agent(channel, name=name)(_agent(name, handle, store_failed, metrics))
     return channels
 
 
-def _agent(name: str, handle: Handle, metrics: Metrics) -> Callable[[Any], Awaitable[None]]:
+def _agent(
+    name: str, handle: Handle, store_failed: Callable[[str, int, StoreFailed], None], metrics: Metrics
+) -> Callable[[Any], Awaitable[None]]:
     """An agent that handles batches side by side: a plane has one batch of a partition in flight, so their order is
     kept, and their number is bounded by the partitions owned."""
     log = Log(name)
@@ -65,6 +70,10 @@ def _agent(name: str, handle: Handle, metrics: Metrics) -> Callable[[Any], Await
         try:
             await handle(batch)
             done.inc()
+        except StoreFailed as error:
+            failed.inc()
+            batch.failed(error)
+            store_failed(name, batch.shard, error)
         except Exception as error:
             log.error(Event.BATCH_FAILED, error=error, topic=batch.topic, partition=batch.partition)
             failed.inc()

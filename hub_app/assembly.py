@@ -12,6 +12,7 @@ from agents import registry
 from agents.attempt import Attempter
 from agents.dispatch import Dispatcher
 from agents.dispatch_opening import DispatchShards
+from agents.dispatch_shard import DispatchShard
 from agents.epochs import Epochs
 from agents.inbox import Inbox
 from agents.inbox_opening import InboxShards
@@ -23,6 +24,7 @@ from agents.settle import Settler
 from hub_app import __version__
 from hub_app.derived import egress_policy, kafka_config, topic_specs
 from hub_app.domain.backoff import Curve
+from hub_app.domain.errors import StoreFailed
 from hub_app.domain.ids import tenant_key
 from hub_app.kafka.assignor import OwnerReader
 from hub_app.kafka.client import make_admin
@@ -61,12 +63,13 @@ from tables.subscriptions import SubscriptionsTable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ports:
-    """The hands of a worker; tests give others."""
+    """The hands of a worker; tests give others. `close` ends what they hold open."""
 
     clock: Clock
     entropy: Entropy
     keyring: Keyring
     sender: Sender
+    close: Callable[[], Awaitable[None]]
 
 
 class Assembly:
@@ -94,12 +97,18 @@ class Assembly:
         meta_owner = self._owner(lambda: True, plain="meta-")
         epochs = Epochs(meta_owner, self.meta, clock=clock, entropy=self.ports.entropy)
         inbox = self._inbox()
+        inbox_shards = self._inbox_shards(inbox, owner, epochs)
+        failures: dict[str, Callable[[int, StoreFailed], None]] = {
+            "inbox": inbox_shards.store_failed,
+            "dispatch": dispatch_shards.store_failed,
+        }
         channels = registry.register(
             self.app,
             ingest=self._ingest(),
             inbox=inbox,
             dispatcher=dispatcher,
             shards=dispatch_shards.shards,
+            store_failed=lambda agent, shard, error: failures[agent](shard, error),
             metrics=self.metrics,
         )
         hub = self.built = Hub(
@@ -112,14 +121,15 @@ class Assembly:
             specs=topic_specs(settings),
             producer=self.producer,
             reader=self.reader,
+            tables=list(self.tables.values()),
             tails=list(self.tails.values()),
-            sender=self.ports.sender,
+            close_ports=self.ports.close,
             settler=settler,
             dispatcher=dispatcher,
             dispatch_shards=dispatch_shards,
             owner=owner,
             ingest_plane=self._ingest_plane(channels.ingest.put) if self.ingests else None,
-            inbox_plane=self._inbox_plane(inbox, owner, epochs, channels.inbox.put) if self.ingests else None,
+            inbox_plane=self._inbox_plane(inbox_shards, channels.inbox.put) if self.ingests else None,
             dispatch_plane=self._dispatch_plane(dispatch_shards, channels.dispatch.put) if self.delivers else None,
             close_web=_nothing,
             wake_polls=self.arrivals.notify_all,
@@ -156,8 +166,8 @@ class Assembly:
     def _dispatch(self) -> tuple[Settler, Dispatcher, DispatchShards]:
         settings, ports = self.settings, self.ports
 
-        def failed(shard: Any, error: Any) -> None:
-            shards.store_failed(shard, error)
+        def failed(shard: DispatchShard, error: StoreFailed) -> None:
+            shards.store_failed(shard.number, error)
 
         settler = Settler(
             producer=self.producer,
@@ -202,7 +212,7 @@ class Assembly:
         settings, ports = self.settings, self.ports
         return Attempter(
             subscriptions=self.subscriptions,
-            passed=lambda tenant, offset: self.subscriptions.offset(self._shard_of(tenant)) > offset,
+            passed=lambda tenant, offset: self.subscriptions.offset(self._shard_of(tenant)) >= offset,
             sender=ports.sender,
             keyring=ports.keyring,
             clock=ports.clock,
@@ -235,6 +245,25 @@ class Assembly:
             )
         )
 
+    def _inbox_shards(self, inbox: Inbox, owner: OwnerLog, epochs: Epochs) -> InboxShards:
+        async def raise_epoch(shard: int, reason: str) -> None:
+            epoch = await epochs.raise_epoch(shard, reason)
+            Log("inbox").warning(Event.EPOCH_RAISED, shard=shard, epoch=epoch, reason=reason)
+
+        return InboxShards(
+            inbox=inbox,
+            owner=owner,
+            names=self.names,
+            data=self.data,
+            memory=self.memory,
+            dedup_window_ms=self.settings.dedup_window_ms,
+            cluster_id=self._cluster_id,
+            epoch=self.meta.epoch,
+            raise_epoch=raise_epoch,
+            left=lambda shard: self.arrivals.notify_all(),
+            reopen=lambda shard, reason: self._plane("inbox_plane").reopen(shard, reason),
+        )
+
     # -- the planes ----------------------------------------------------------------------------------------------------
     def _ingest_plane(self, deliver: Callable[[Any], Awaitable[None]]) -> PatternPlane:
         return PatternPlane(
@@ -248,25 +277,7 @@ class Assembly:
             **self._watched(),
         )
 
-    def _inbox_plane(
-        self, inbox: Inbox, owner: OwnerLog, epochs: Epochs, deliver: Callable[[Any], Awaitable[None]]
-    ) -> ShardPlane:
-        async def raise_epoch(shard: int, reason: str) -> None:
-            epoch = await epochs.raise_epoch(shard, reason)
-            Log("inbox").warning(Event.EPOCH_RAISED, shard=shard, epoch=epoch, reason=reason)
-
-        listener = InboxShards(
-            inbox=inbox,
-            owner=owner,
-            names=self.names,
-            data=self.data,
-            memory=self.memory,
-            dedup_window_ms=self.settings.dedup_window_ms,
-            cluster_id=self._cluster_id,
-            epoch=self.meta.epoch,
-            raise_epoch=raise_epoch,
-            left=lambda shard: self.arrivals.notify_all(),
-        )
+    def _inbox_plane(self, listener: InboxShards, deliver: Callable[[Any], Awaitable[None]]) -> ShardPlane:
         return self._shard_plane("inbox", [self.names.facts], listener, deliver, commit="after_batch")
 
     def _dispatch_plane(self, listener: DispatchShards, deliver: Callable[[Any], Awaitable[None]]) -> ShardPlane:

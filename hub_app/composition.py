@@ -32,11 +32,19 @@ from tables.datadir import DataDir, DataDirProblem
 def real_ports(settings: Settings) -> Ports:
     entropy = SystemEntropy()
     make = AiohttpSender if settings.sender == "aiohttp" else FastSender
+    resolver = SystemResolver()
+    sender = make(resolver=resolver, policy=egress_policy(settings))
+
+    async def close() -> None:
+        await sender.close()
+        await resolver.close()
+
     return Ports(
         clock=SystemClock(),
         entropy=entropy,
         keyring=EnvelopeKeyring(settings.keks, entropy),
-        sender=make(resolver=SystemResolver(), policy=egress_policy(settings)),
+        sender=sender,
+        close=close,
     )
 
 

@@ -29,12 +29,13 @@ from hub_app.kafka.provisioning import Provisioned, provision
 from hub_app.kafka.reader import RangeReader
 from hub_app.kafka.standing import Standing
 from hub_app.kafka.tail import TopicTail
-from hub_app.ports import Clock, Entropy, Sender
+from hub_app.ports import Clock, Entropy
 from hub_app.settings import Settings
 from hub_app.telemetry.events import Event
 from hub_app.telemetry.log import Log
 from hub_app.topics import TopicSpec
 from tables.datadir import DataDir
+from tables.globals import GlobalTable
 
 SAY_EVERY_S = 10.0
 COMMIT_EVERY_S = 0.25
@@ -54,8 +55,9 @@ class Hub:
     specs: Sequence[TopicSpec]
     producer: HubProducer
     reader: RangeReader
+    tables: Sequence[GlobalTable[Any]]
     tails: Sequence[TopicTail]
-    sender: Sender
+    close_ports: Callable[[], Awaitable[None]]
     settler: Settler
     dispatcher: Dispatcher
     dispatch_shards: DispatchShards
@@ -93,7 +95,7 @@ class Foundation(mode.Service):  # type: ignore[misc]
         say_settings(self._hub.settings)
 
     async def on_stop(self) -> None:
-        await self._hub.sender.close()
+        await self._hub.close_ports()
         await self._hub.close_web()
         self._hub.data.release()
 
@@ -123,6 +125,7 @@ class Planes(mode.Service):  # type: ignore[misc]
             await _until_done(tail.all_read_to_end)
         self._forever("settle", hub.settler.step)
         self._forever("low-water marks", self._commit_marks)
+        self._forever("unreadable rows", self._show_unreadable)
         for plane in (hub.dispatch_plane, hub.inbox_plane, hub.ingest_plane):
             if plane is not None:
                 await self._run(plane)
@@ -166,6 +169,17 @@ class Planes(mode.Service):  # type: ignore[misc]
     async def _commit_marks(self) -> None:
         await asyncio.sleep(COMMIT_EVERY_S)
         self._hub.dispatch_shards.commit_marks()
+
+    async def _show_unreadable(self) -> None:
+        """Rows of the global tables that nobody could read: the last thing understood stands, and people are told."""
+        await asyncio.sleep(SAY_EVERY_S)
+        for table in self._hub.tables:
+            rows = table.unreadable
+            if rows:
+                text = f"{len(rows)} records cannot be read, the first: {next(iter(rows.values())).reason}"
+                self._hub.standing.report(table.topic, text, blocks=False)
+            else:
+                self._hub.standing.clear(table.topic)
 
     # -- down ----------------------------------------------------------------------------------------------------------
     async def on_stop(self) -> None:
