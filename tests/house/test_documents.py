@@ -16,9 +16,11 @@ from hub_app.domain.signing import Signer, secret_text
 from hub_app.settings.fields import FIELDS
 from hub_app.telemetry.metrics import Metrics
 from tests.house import _tree
+from tests.simulation import model
 
 DOCUMENTS = [path for path in _tree.tracked() if path.suffix == ".md"]
 OPERATIONS = _tree.ROOT / "docs" / "operations.md"
+PROTOCOL = _tree.ROOT / "docs" / "protocol.md"
 HTTP_API = _tree.ROOT / "docs" / "http-api.md"
 REFERENCE = re.compile(r"`((?:hub_app|agents|tables|tests)/[\w/.-]*)(?:::([\w.]+))?`")
 NOT_YET = "not filled yet"
@@ -34,6 +36,9 @@ READ_AS = {
     "rate_limit_reads_max": "rate_limit_reads",
     "rate_limit_reads_window_s": "rate_limit_reads",
     "allow_insecure_kafka": "kafka_tls_enabled",
+    "dlq_retention_ms": "retentions",
+    "dead_letter_retention_ms": "retentions",
+    "attempts_retention_ms": "retentions",
 }
 
 
@@ -72,6 +77,11 @@ def test_files_functions_and_tests_that_documents_name_exist() -> None:
         if not _is_there(_tree.ROOT / path, name)
     }
     assert missing == set()
+
+
+def test_every_rule_that_the_model_can_leave_out_has_its_place_in_the_protocol() -> None:
+    lines = [line for line in PROTOCOL.read_text("utf-8").splitlines() if line.startswith("Model: ")]
+    assert sorted(name for line in lines for name in re.findall(r"`(\w+)`", line)) == sorted(model.BREAKS)
 
 
 def test_targets_of_make_that_documents_name_exist() -> None:
