@@ -14,6 +14,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from hub_app.domain.attributes import CONTEXT, TENANT, TYPE_PREFIX, Flaw, excerpt, flaw_in, no_control
+from hub_app.domain.filters import is_unicode
 from hub_app.domain.instants import is_rfc3339
 from hub_app.domain.limits import (
     CE_ID_BYTES_MAX,
@@ -90,7 +91,7 @@ def _careful(topic: str, headers: Headers, value: bytes | None, default_tenant: 
         return Quarantine(*flaw)
     if attributes.get("ce-systemevent") == b"true":
         return SYSTEM_EVENT
-    flaw = _size_flaw(canonical, value)
+    flaw = _name_flaw(canonical) or _size_flaw(canonical, value)
     if flaw is not None:
         return Quarantine(*flaw)
     key = attributes.get("ce-tenantid")
@@ -145,6 +146,14 @@ def _context_flaw(topic: str, attributes: Mapping[str, bytes]) -> Flaw | None:
     for name, data in attributes.items():
         if not _is_utf8(data) and name not in ("ce-tenantid", "ce-systemevent"):
             return Flaw("not_utf8", excerpt(name))
+    return None
+
+
+def _name_flaw(canonical: Sequence[tuple[str, bytes]]) -> Flaw | None:
+    """A name whose bytes are not UTF-8 has lone surrogates in their places (PEP 383); it could not be written on."""
+    for name, _ in canonical:
+        if not name.isascii() and not is_unicode(name):
+            return Flaw("not_utf8", f"header name {excerpt(name)}")
     return None
 
 

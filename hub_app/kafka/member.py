@@ -12,6 +12,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka import errors as err
 from aiokafka.abc import ConsumerRebalanceListener
 
+from hub_app.kafka import lenient
 from hub_app.kafka.client import Isolation, KafkaConfig, make_consumer
 from hub_app.kafka.commits import Committer
 from hub_app.kafka.flow import Flow
@@ -236,6 +237,9 @@ class GroupMember(mode.Service):  # type: ignore[misc]
             culprits = list(consumer._fetcher._records)[:1]
         for tp in list(flows):
             self._partitions.reposition(tp)
+        if isinstance(exc, UnicodeDecodeError) and culprits and culprits[0] in flows:
+            await self._read_around(consumer, flows[culprits[0]])
+            return
         log.warning("%s: fetching failed: %s %s", self.name, describe(exc), culprits)
         for tp in culprits:
             if tp in flows and isinstance(exc, err.OffsetOutOfRangeError):
@@ -244,6 +248,21 @@ class GroupMember(mode.Service):  # type: ignore[misc]
                 self._partitions.fail(flows[tp], f"unreadable at or after {flows[tp].fetched}: {describe(exc)}")
         if not culprits:
             await asyncio.sleep(0.1)
+
+    async def _read_around(self, consumer: AIOKafkaConsumer, flow: Flow) -> None:
+        """A header's name is not UTF-8: one fetch is read another way (`hub_app.kafka.lenient`)."""
+        start = flow.fetched
+        assert start is not None
+        try:
+            records, next_offset = await lenient.fetch(
+                consumer, flow.tp, start, isolation=self._isolation, bytes_max=self._limits.partition_fetch_bytes_max
+            )
+        except Exception as exc:
+            if self._partitions.flows.get(flow.tp) is flow:
+                self._partitions.fail(flow, f"unreadable at or after {start}: {describe(exc)}")
+            return
+        if self._partitions.flows.get(flow.tp) is flow and flow.fetched == start:
+            await self._partitions.take_read(flow, records, next_offset)
 
     def _out_of_range(self, flow: Flow) -> None:
         """The flow's position is not in the log (any more)."""

@@ -79,6 +79,16 @@ class Partitions:
         for flow in arrived:
             await self._offer(flow)
 
+    async def take_read(self, flow: Flow, records: Sequence[ConsumerRecord], next_offset: int) -> None:
+        """As `take`, for what was read from where the flow was fetched up to, past the consumer. Without records (all
+        of them aborted) the place alone moves."""
+        if records:
+            self._buffer(flow, records, next_offset)
+        elif flow.resting():
+            flow.position = flow.fetched = next_offset
+        self.reposition(flow.tp)
+        await self._offer(flow)
+
     def _buffer(self, flow: Flow, records: Sequence[ConsumerRecord], next_offset: int) -> None:
         limits = self._limits
         first = records[0].offset

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from aiokafka import TopicPartition
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from aiokafka.errors import KafkaError
 
 from hub_app.kafka.client import KafkaConfig
+from hub_app.kafka.flow import Flow
 from hub_app.kafka.limits import Limits
 from hub_app.kafka.member import GroupMember
 from hub_app.kafka.partitions import Deliver
@@ -17,6 +21,8 @@ from hub_app.kafka.topicwatch import TopicWatch
 from hub_app.ports import Clock, Entropy
 
 NO_SHARD = -1
+PLACE = "place"
+PLACE_AGAIN_S = 0.5
 
 
 class PatternPlane(GroupMember):
@@ -47,6 +53,7 @@ class PatternPlane(GroupMember):
             return form.fullmatch(topic) is not None and (accepts is None or accepts(topic))
 
         self._pattern = pattern
+        self._searches: set[asyncio.Task[None]] = set()
         super().__init__(
             config,
             name=name,
@@ -73,9 +80,31 @@ class PatternPlane(GroupMember):
         return f"no topic matches {self._pattern}"
 
     def _take_assignment(self, tps: frozenset[TopicPartition]) -> None:
-        flows = self._partitions.flows
+        flows, consumer = self._partitions.flows, self._partitions.consumer
+        assert consumer is not None
         self._partitions.retire([tp for tp in flows if tp not in tps])
         for tp in tps:
-            if tp not in flows:
-                self._partitions.add(tp, NO_SHARD, None)
+            flow = flows.get(tp) or self._partitions.add(tp, NO_SHARD, None)
+            if flow.fetched is None:
+                # Not fetched before its place is known: a fetch that fails takes with it what it brought of others,
+                # and only who knows where they began can read that again.
+                consumer.pause(tp)
+                flow.gates.add(PLACE)
+                task = asyncio.create_task(self._find_place(consumer, flow))
+                self._searches.add(task)
+                task.add_done_callback(self._searches.discard)
         self._go_on()
+
+    async def _find_place(self, consumer: Any, flow: Flow) -> None:
+        """Where the group, or the log, says that reading begins. Ends when another assignment has taken over."""
+        partitions = self._partitions
+        while partitions.flows.get(flow.tp) is flow and consumer is partitions.consumer:
+            try:
+                position: int = await consumer.position(flow.tp)
+            except KafkaError:  # not assigned any more, or nobody answers: look again
+                await asyncio.sleep(PLACE_AGAIN_S)
+                continue
+            if partitions.flows.get(flow.tp) is flow and flow.fetched is None:
+                flow.position = flow.fetched = position
+                partitions.ungate(flow, PLACE)
+            return

@@ -3,12 +3,14 @@
     hub-reason hub-detail hub-origin-topic hub-origin-partition hub-origin-offset hub-schema, then the original headers
 
 Between them stand, where they apply: `hub-nulls` (what was null and is empty now: `value`, or positions of headers),
+`hub-names` (positions of headers whose names were not UTF-8: such bytes are written `\\xff`, and a backslash twice),
 `hub-payload-omitted` and `hub-payload-bytes`, `hub-headers-omitted` (how many), `hub-key-omitted`: a record too large
 even for this topic loses its value first, then its headers, then its key; the origin says where the whole still lies.
 """
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple, Protocol
 
 from hub_app.domain.limits import DETAIL_BYTES_MAX, RECORD_BYTES_MAX
@@ -31,6 +33,8 @@ from hub_app.wire.record import (
 )
 
 _NULLS_MAX = 64
+_ODD = re.compile("[\udc80-\udcff]")
+_ESCAPED = re.compile(r"\\(?:x([0-9a-f]{2})|\\)")
 
 
 class Source(Protocol):
@@ -92,7 +96,23 @@ def write(record: Source, *, reason: str, detail: str) -> Quarantined:
         nulls, value = [b"value", *nulls], b""
     if nulls:
         head.append(("hub-nulls", b",".join(nulls)))
-    return _fitting(record.key, value, head, [(name, data or b"") for name, data in record.headers], topic.encode())
+    original = [(name, data or b"") for name, data in record.headers]
+    odd = [at for at, (name, _) in enumerate(original) if not name.isascii() and _ODD.search(name)]
+    if odd:
+        head.append(("hub-names", b",".join([b"%d" % at for at in odd[:_NULLS_MAX]])))
+        for at in odd:
+            original[at] = (_written(original[at][0]), original[at][1])
+    return _fitting(record.key, value, head, original, topic.encode())
+
+
+def _written(name: str) -> str:
+    """A name that is not UTF-8 (its odd bytes are lone surrogates) as text that can be written and read back."""
+    return name.replace("\\", "\\\\").encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def _as_it_was(name: str) -> str:
+    """What `_written` was given."""
+    return _ESCAPED.sub(lambda found: chr(0xDC00 + int(found[1], 16)) if found[1] else "\\", name)
 
 
 def without_value(made: Quarantined) -> Quarantined:
@@ -113,6 +133,7 @@ def read(headers: HeadersRead, key: bytes | None, value: bytes | None) -> Origin
             return Unreadable(f"quarantine: schema {own['hub-schema']!r}")
         nulls = own["hub-nulls"].split(b",") if "hub-nulls" in own else []
         positions = {number(at) for at in nulls if at != b"value"}
+        odd = {number(at) for at in own["hub-names"].split(b",")} if "hub-names" in own else ()
         omitted = own.get("hub-payload-omitted") == b"true"
         return Original(
             text(own["hub-reason"]),
@@ -122,7 +143,12 @@ def read(headers: HeadersRead, key: bytes | None, value: bytes | None) -> Origin
             number(own["hub-origin-offset"]),
             key,
             None if omitted or b"value" in nulls else value,
-            tuple([(name, None if at in positions else data) for at, (name, data) in enumerate(rest)]),
+            tuple(
+                [
+                    (_as_it_was(name) if at in odd else name, None if at in positions else data)
+                    for at, (name, data) in enumerate(rest)
+                ]
+            ),
             number(own["hub-payload-bytes"]) if omitted else 0,
         )
     except KeyError as missing:

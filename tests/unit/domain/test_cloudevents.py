@@ -173,6 +173,8 @@ REFUSED: list[tuple[str, Pairs, str]] = [
     ("data schema of 2,049 bytes", headers({"ce-dataschema": b"s" * 2049}), "attribute_too_long"),
     ("data schema that is not UTF-8", headers({"ce-dataschema": b"\xff"}), "not_utf8"),
     ("an extension that is not UTF-8", headers(None, ("ce-region", b"\xff")), "not_utf8"),
+    ("an unknown header whose name is not UTF-8", headers(None, ("x-\udcff", b"1")), "not_utf8"),
+    ("an extension whose name is not UTF-8", headers(None, ("ce-\udcc3", b"1")), "not_utf8"),
     ("time without offset", headers({"ce-time": b"2026-01-02T03:04:05"}), "malformed_attribute"),
     ("time on no day", headers({"ce-time": b"2026-02-30T03:04:05Z"}), "malformed_attribute"),
     ("time in a leap second that cannot be", headers({"ce-time": b"2026-01-02T03:04:60Z"}), "malformed_attribute"),

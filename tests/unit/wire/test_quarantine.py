@@ -69,6 +69,7 @@ def test_what_a_person_reads() -> None:
         Came(headers=(("hub-schema", b"9"), ("hub-origin-offset", b"x"), ("hub-payload-omitted", b"true"))),
         Came(headers=(("hub-nulls", b"0"), ("x" * 65_536, b"y" * 65_536))),
         Came(value=b"v" * (2 << 20)),
+        Came(headers=(("x-\udcff", b"1"), (r"\xff", b"2"), ("é\udc80\\", None), (r"\\xff" + "\udcfe", b"3"))),
     ],
     ids=lambda record: f"{len(record.headers)} headers",
 )
@@ -77,6 +78,12 @@ def test_what_comes_back_is_what_came(record: Came) -> None:
     assert (read.key, read.value, read.headers) == (record.key, record.value, record.headers)
     assert (read.topic, read.partition, read.offset) == (record.topic, record.partition, record.offset)
     assert (read.reason, read.detail, read.payload_bytes) == ("not_utf8", "ce-id", 0)
+
+
+def test_a_name_that_is_not_utf8_is_written_so_that_people_read_it() -> None:
+    made = written(Came(headers=(("ok", b"1"), ("x-\udcff\udcfe", b"2"))))
+    assert [name.encode() for name, _ in made.headers[-2:]] == [b"ok", rb"x-\xff\xfe"]
+    assert ("hub-names", b"1") in made.headers
 
 
 def test_too_large_a_value_is_left_out() -> None:
