@@ -56,45 +56,14 @@ async def partitions(bootstrap: str, topics: Sequence[str]) -> list[TopicPartiti
     return [TopicPartition(one["topic"], part["partition"]) for one in found for part in one["partitions"]]
 
 
-class Reader:
-    """Reads topics of a run from their beginning into a `Ledger`, as far as they go, again and again."""
+class Clerk:
+    """Enters records into a `Ledger`."""
 
-    def __init__(self, bootstrap: str, names: Names, sources: Iterable[str], endpoints: Mapping[str, str]) -> None:
+    def __init__(self, names: Names, sources: Iterable[str], endpoints: Mapping[str, str]) -> None:
         """`sources` are the topics of the run's producers; `endpoints` the path of each subscription, by its id."""
-        self._bootstrap, self._names, self._endpoints = bootstrap, names, endpoints
-        self._sources = frozenset(sources)
-        self._consumer = AIOKafkaConsumer(
-            bootstrap_servers=bootstrap, auto_offset_reset="earliest", enable_auto_commit=False
-        )
+        self._names, self._sources, self._endpoints = names, frozenset(sources), endpoints
+        self.topics = (*sorted(self._sources), names.facts, names.quarantine, names.dlq)
         self.ledger = Ledger()
-
-    async def __aenter__(self) -> Self:
-        topics = [*self._sources, self._names.facts, self._names.quarantine, self._names.dlq]
-        places = await partitions(self._bootstrap, topics)
-        await self._consumer.start()
-        self._consumer.assign(places)
-        await self._consumer.seek_to_beginning(*places)
-        return self
-
-    async def __aexit__(
-        self, _k: type[BaseException] | None, _e: BaseException | None, _t: TracebackType | None
-    ) -> None:
-        await self._consumer.stop()
-
-    async def read_on(self, timeout_ms: int = 0) -> int:
-        """Takes in what has come, waiting at most `timeout_ms` for it. How many records."""
-        batches: dict[Any, Sequence[Any]] = await self._consumer.getmany(timeout_ms=timeout_ms)
-        for place, records in batches.items():
-            for record in records:
-                self.take(place.topic, record)
-        return sum(map(len, batches.values()))
-
-    async def read_to_end(self) -> None:
-        """Takes in everything that is there by now."""
-        places = list(self._consumer.assignment())
-        for place, end in (await self._consumer.end_offsets(places)).items():
-            while await self._consumer.position(place) < end:
-                await self.read_on(500)
 
     def take(self, topic: str, record: Any) -> None:
         """One record, of whichever topic."""
@@ -139,3 +108,39 @@ class Reader:
             self.ledger.dead.setdefault(endpoint, set()).add(event)
         why = f"{letter.reason} after {letter.job.attempt} attempts, last {letter.status or letter.error or 'unknown'}"
         self.ledger.dead_why[why] = self.ledger.dead_why.get(why, 0) + 1
+
+
+class Reader:
+    """Reads the clerk's topics from their beginning, as far as they go, again and again."""
+
+    def __init__(self, bootstrap: str, clerk: Clerk) -> None:
+        self._bootstrap, self._clerk, self.ledger = bootstrap, clerk, clerk.ledger
+
+    async def __aenter__(self) -> Self:
+        self._places = await partitions(self._bootstrap, self._clerk.topics)
+        self._consumer = AIOKafkaConsumer(
+            bootstrap_servers=self._bootstrap, auto_offset_reset="earliest", enable_auto_commit=False
+        )
+        await self._consumer.start()
+        self._consumer.assign(self._places)
+        await self._consumer.seek_to_beginning(*self._places)
+        return self
+
+    async def __aexit__(
+        self, _k: type[BaseException] | None, _e: BaseException | None, _t: TracebackType | None
+    ) -> None:
+        await self._consumer.stop()
+
+    async def read_on(self, timeout_ms: int = 0) -> int:
+        """Takes in what has come, waiting at most `timeout_ms` for it. How many records."""
+        batches: dict[Any, Sequence[Any]] = await self._consumer.getmany(timeout_ms=timeout_ms)
+        for place, records in batches.items():
+            for record in records:
+                self._clerk.take(place.topic, record)
+        return sum(map(len, batches.values()))
+
+    async def read_to_end(self) -> None:
+        """Takes in everything that is there by now."""
+        for place, end in (await self._consumer.end_offsets(self._places)).items():
+            while await self._consumer.position(place) < end:
+                await self.read_on(500)

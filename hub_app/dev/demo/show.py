@@ -12,7 +12,7 @@ from rich.console import Console
 
 from hub_app.dev.demo import commands, stage
 from hub_app.dev.demo.cast import Cast, Kafka, cast_for, kafka_for, topics_for
-from hub_app.dev.demo.logs import Reader
+from hub_app.dev.demo.logs import Clerk, Reader
 from hub_app.dev.demo.plan import Plan
 from hub_app.dev.demo.reckoning import Books, Check, reckon
 from hub_app.dev.demo.view import View, summary
@@ -82,7 +82,8 @@ async def _account(
 ) -> Books:
     """Publishes, watches until all is done, ends the workers, and only then closes the books."""
     expected = {path: len(events) for path, events in plan.expected().items()}
-    async with Reader(kafka.bootstrap, topics, map(topic_of, plan.sources), endpoints) as reader:
+    clerk = Clerk(topics, map(topic_of, plan.sources), endpoints)
+    async with Reader(kafka.bootstrap, clerk) as reader:
         watcher = Watcher(
             workers=cast.urls(), sink=cast.sink.url, reader=reader, records=len(plan.records), expected=expected
         )
@@ -108,8 +109,8 @@ def _look(console: Console, kafka: Kafka, topics: Names) -> None:
         say(f"\n{look.what}\n$ {commands.typed(look, kafka.bootstrap)}")
         for line in commands.run(kafka, look):
             say(f"    {line}")
-    say("\nThis Kafka ends with the demo. While `make up` runs:")
     where = kafka.bootstrap if isinstance(kafka, External) else None
+    say(f"\n{'These topics go' if where else 'This Kafka goes'} with the demo. While `make up` runs:")
     for look in commands.looks(names("hub."), TIER):
         say(f"  # {look.what}\n  {commands.typed(look, where)}")
     say("")
