@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
 
-from aiokafka import TopicPartition
+from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.errors import KafkaError
 
@@ -95,10 +94,10 @@ class PatternPlane(GroupMember):
                 task.add_done_callback(self._searches.discard)
         self._go_on()
 
-    async def _find_place(self, consumer: Any, flow: Flow) -> None:
+    async def _find_place(self, consumer: AIOKafkaConsumer, flow: Flow) -> None:
         """Where the group, or the log, says that reading begins. Ends when another assignment has taken over."""
         partitions = self._partitions
-        while partitions.flows.get(flow.tp) is flow and consumer is partitions.consumer:
+        while partitions.flows.get(flow.tp) is flow and partitions.consumer == consumer:
             try:
                 position: int = await consumer.position(flow.tp)
             except KafkaError:  # not assigned any more, or nobody answers: look again
