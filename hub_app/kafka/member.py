@@ -14,6 +14,7 @@ from aiokafka.abc import ConsumerRebalanceListener
 
 from hub_app.kafka import lenient
 from hub_app.kafka.client import Isolation, KafkaConfig, make_consumer
+from hub_app.kafka.closing import CLOSE_TIMEOUT_S, close_consumer, to_the_end
 from hub_app.kafka.commits import Committer
 from hub_app.kafka.flow import Flow
 from hub_app.kafka.forever import describe, run_forever
@@ -29,7 +30,6 @@ log = logging.getLogger(__name__)
 POLL_MS = 500
 STEP_TIMEOUT_S = 3.0
 """How long a rebalance waits for each of: the listener, batches in flight, commits."""
-CLOSE_TIMEOUT_S = 10.0
 CONTROL_RECORDS_EVERY_S = 5
 # What the fetch of one partition can raise through getmany; anything else of KafkaError is the group's business.
 FETCH_ERRORS = (
@@ -163,15 +163,18 @@ class GroupMember(mode.Service):  # type: ignore[misc]
             for task in done:
                 task.result()
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            self._committer.left()
-            if tasks and not self._stopping:
-                await self._step_back()
-            self._partitions.consumer = None
-            await close_consumer(consumer)
-            self.lease.end()
+            await to_the_end(self._end_session(consumer, tasks))
+
+    async def _end_session(self, consumer: AIOKafkaConsumer, tasks: list[asyncio.Task[None]]) -> None:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._committer.left()
+        if tasks and not self._stopping:
+            await self._step_back()
+        self._partitions.consumer = None
+        await close_consumer(consumer)
+        self.lease.end()
 
     async def _until_ended(self) -> None:
         await self._ended.wait()
@@ -337,15 +340,3 @@ class GroupMember(mode.Service):  # type: ignore[misc]
 
 def _nothing(tp: TopicPartition, offset: int) -> None:
     """Manual planes commit by themselves."""
-
-
-async def close_consumer(consumer: AIOKafkaConsumer) -> None:
-    """Leaves the group and closes, within a bound: an unreachable broker must not hold a worker's end up."""
-    stopping = asyncio.ensure_future(consumer.stop())
-    done, _ = await asyncio.wait([stopping], timeout=CLOSE_TIMEOUT_S)
-    if not done:
-        stopping.cancel()
-        await asyncio.gather(stopping, return_exceptions=True)
-        await consumer._client.close()
-    else:
-        await asyncio.gather(stopping, return_exceptions=True)

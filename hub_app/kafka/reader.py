@@ -10,7 +10,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import OffsetOutOfRangeError
 
 from hub_app.kafka.client import Isolation, KafkaConfig, make_consumer
-from hub_app.kafka.member import close_consumer
+from hub_app.kafka.closing import close_consumer
 
 __all__ = ["RangeReader"]
 

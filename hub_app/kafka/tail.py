@@ -11,8 +11,8 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import OffsetOutOfRangeError
 
 from hub_app.kafka.client import KafkaConfig, make_consumer
+from hub_app.kafka.closing import close_consumer
 from hub_app.kafka.forever import run_forever
-from hub_app.kafka.member import close_consumer
 from hub_app.kafka.standing import Standing
 from hub_app.ports import Clock, Entropy
 
