@@ -54,13 +54,14 @@ class DispatchShards:
         cluster_id: Callable[[], str],
         reopen: Callable[[int, str], None],
         commit: Callable[[Mapping[tuple[str, int], int]], None],
+        open_store: Callable[..., ShardStore] = ShardStore.open,
     ) -> None:
         """`left`: what the last process on this disk had in hand, by shard. `reopen` and `commit` are the plane's."""
         self._left = left
         self._dispatcher, self._settler, self._reader, self._names = dispatcher, settler, reader, names
         self._data, self._memory, self._clock, self._log = data, memory, clock, Log("dispatch")
         self._reclaims, self._cluster_id = metrics.reclaims.only(), cluster_id
-        self._reopen, self._commit = reopen, commit
+        self._reopen, self._commit, self._open = reopen, commit, open_store
         self._committed: dict[tuple[str, int], int] = {}
         self._truncated: set[int] = set()
         self._tails: dict[int, asyncio.Task[None]] = {}
@@ -151,7 +152,7 @@ class DispatchShards:
     # -- opening, step by step -----------------------------------------------------------------------------------------
     def _open_store(self, shard: int, end: Mapping[str, int]) -> ShardStore:
         def opened() -> ShardStore:
-            return ShardStore.open(
+            return self._open(
                 self._data.folder("dispatch", shard),
                 plane="dispatch",
                 shard=shard,

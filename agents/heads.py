@@ -33,8 +33,9 @@ class Waiting:
 
 
 class Heads:
-    def __init__(self, scheduler: Scheduler[Row]) -> None:
-        self.scheduler = scheduler
+    def __init__(self, scheduler: Scheduler[Row], *, head_rows: int = HEAD_ROWS, low_rows: int = LOW_ROWS) -> None:
+        """`head_rows`: how many of a destination's rows a refill brings; below `low_rows` it is refilled."""
+        self.scheduler, self._head_rows, self._low_rows = scheduler, head_rows, low_rows
         self.shards: dict[int, DispatchShard] = {}
         self._waiting: dict[int, dict[Place, Waiting]] = {}
         self._payload_bytes = 0
@@ -79,13 +80,13 @@ class Heads:
         elif waiting.more:
             if row.due_ms < waiting.horizon_ms:
                 self._offer(shard, waiting, row)
-        elif waiting.offered >= HEAD_ROWS and row.due_ms >= waiting.latest_ms:
+        elif waiting.offered >= self._head_rows and row.due_ms >= waiting.latest_ms:
             waiting.more, waiting.horizon_ms = True, row.due_ms
         else:
             self._offer(shard, waiting, row)
-        if waiting.offered > 2 * HEAD_ROWS:
+        if waiting.offered > 2 * self._head_rows:
             self._shed(shard, place)
-        elif waiting.more and waiting.offered < LOW_ROWS:
+        elif waiting.more and waiting.offered < self._low_rows:
             self._refill(shard, place)
 
     def withdraw(self, shard: DispatchShard, row: Row) -> None:
@@ -106,7 +107,7 @@ class Heads:
         self._unload(row)
         del shard.offered[row.job.delivery_id]
         shard.in_hand[row.job.delivery_id] = row  # before the refill, which would find it in the table
-        if waiting.more and waiting.offered < LOW_ROWS:
+        if waiting.more and waiting.offered < self._low_rows:
             self._refill(shard, place)
         if not waiting.offered and not waiting.more:
             del self._waiting[row.shard][place]
@@ -153,7 +154,7 @@ class Heads:
         if not waiting.more:
             return
         # The table also holds rows that are offered, held, or in hand: they are passed over.
-        limit = HEAD_ROWS + waiting.offered + len(shard.in_hand) + len(shard.held)
+        limit = self._head_rows + waiting.offered + len(shard.in_hand) + len(shard.held)
         found = shard.table.earliest(*place, from_ms=waiting.horizon_ms, limit=limit)
         offered: list[Row] = []
         for row in found:

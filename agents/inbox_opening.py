@@ -40,9 +40,10 @@ class InboxShards:
         raise_epoch: Callable[[int, str], Awaitable[None]],
         left: Callable[[int], None],
         reopen: Callable[[int, str], None],
+        open_store: Callable[..., ShardStore] = ShardStore.open,
     ) -> None:
         """`left(shard)`: whoever waits for its events is to answer early. `reopen` is the plane's."""
-        self._reopen = reopen
+        self._reopen, self._open = reopen, open_store
         self._inbox, self._owner, self._names = inbox, owner, names
         self._data, self._memory, self._window_ms = data, memory, dedup_window_ms
         self._cluster_id, self._epoch, self._raise_epoch, self._left = cluster_id, epoch, raise_epoch, left
@@ -104,7 +105,7 @@ class InboxShards:
         return {topic: min(own, committed[topic])}
 
     def _open_store(self, shard: int) -> ShardStore:
-        store = ShardStore.open(
+        store = self._open(
             self._data.folder("inbox", shard),
             plane="inbox",
             shard=shard,
