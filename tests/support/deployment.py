@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError
 
 from hub_app.dev.facts import FactProducer, NewFact, make_topics, topic_of
@@ -74,6 +74,16 @@ class Deployment:
             self.run(make_topics(self.bootstrap, [source]))
         return source
 
+    async def make_topic(self, name: str, config: Mapping[str, str], partitions: int = 4) -> None:
+        """A topic that is not like the others."""
+        admin = AIOKafkaAdminClient(bootstrap_servers=self.bootstrap)
+        await admin.start()
+        try:
+            answer = await admin.create_topics([NewTopic(name, partitions, 1, topic_configs=dict(config))])
+            assert not any(error[1] for error in answer.topic_errors), answer
+        finally:
+            await admin.close()
+
     def send(self, facts: Sequence[NewFact], *, compression: str | None = "lz4") -> None:
         """All acknowledged."""
 
@@ -134,7 +144,8 @@ async def read_all(bootstrap: str, topic: str) -> list[ConsumerRecord]:
         parts = await _partitions(consumer, topic)
         consumer.assign(parts)
         ends = await consumer.end_offsets(parts)
-        await consumer.seek_to_beginning(*parts)
+        for tp, begin in (await consumer.beginning_offsets(parts)).items():
+            consumer.seek(tp, begin)
         found: list[ConsumerRecord] = []
         while any([await consumer.position(tp) < ends[tp] for tp in parts]):
             for records in (await consumer.getmany(timeout_ms=200)).values():

@@ -9,7 +9,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.producer.message_accumulator import BatchBuilder
 from aiokafka.record.default_records import DefaultRecordBatch, _DefaultRecordBatchBuilderPy
 
-BATCH_BYTES = 1 << 20
+BATCH_BYTES = 4 << 20
 
 
 class RawName(str):
@@ -47,5 +47,7 @@ async def write(
         assert (
             batch.append(timestamp=None, key=record.key, value=record.value, headers=list(record.headers)) is not None
         )
-    async with AIOKafkaProducer(bootstrap_servers=bootstrap, max_batch_size=BATCH_BYTES) as producer:
+    async with AIOKafkaProducer(
+        bootstrap_servers=bootstrap, max_batch_size=BATCH_BYTES, max_request_size=BATCH_BYTES
+    ) as producer:
         await (await producer.send_batch(batch, topic, partition=partition))

@@ -48,7 +48,7 @@ def make_shared(
 
 @pytest.fixture
 def make_hub(background: Background, kafka: Cluster | External, tmp_path: Path) -> Iterator[MakeDeployment]:
-    """`make_hub(bootstrap=…, **settings)`: a deployment of the test's own, on the shared Kafka unless told otherwise."""
+    """`make_hub(bootstrap=…, **settings)`: a deployment of the test's own, on the shared Kafka if not told else."""
     made: list[Deployment] = []
 
     def make(*, bootstrap: str | None = None, **settings: str) -> Deployment:
