@@ -67,8 +67,11 @@ class Heads:
     # -- rows come and go ----------------------------------------------------------------------------------------------
     def accept(self, shard: DispatchShard, row: Row) -> None:
         """Puts a waiting row, already in the table, into the order."""
-        if row.job.delivery_id in shard.foreign:
-            shard.held[row.job.delivery_id] = row
+        key = row.job.delivery_id
+        if key in shard.offered or key in shard.in_hand:
+            return  # a refill found it in the table before this call came
+        if key in shard.foreign:
+            shard.held[key] = row
             return
         place = (row.job.tenant, row.job.destination)
         places = self._waiting[shard.number]
