@@ -1,5 +1,5 @@
 """The sender the hub exists for: httptools over pooled asyncio protocols, about 10 µs of CPU a request
-(performance.md, point 1). `fast_answer` reads, `fast_connection` is the
+(docs/performance.md, "The sender"). `fast_answer` reads, `fast_connection` is the
 protocol, `fast_pool` makes and keeps connections."""
 
 from __future__ import annotations

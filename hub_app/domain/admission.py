@@ -1,4 +1,4 @@
-"""Whether a fact is new: a pure decision about what the table of ids holds (ARCHITECTURE.md, "Inbox").
+"""Whether a fact is new: a pure decision about what the table of ids holds (docs/protocol.md, "Inbox shard").
 
 Times are the broker's (`LogAppendTime`), so that a rebuild from the log decides as the first run did.
 """

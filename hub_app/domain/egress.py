@@ -1,4 +1,6 @@
-"""Where the hub may send: rules for sink URLs, and for the addresses their names resolve to (delivery.md, Addresses).
+"""Where the hub may send: rules for sink URLs, and for the addresses their names resolve to.
+
+Source of the rules: docs/delivery.md, "Addresses".
 
 A URL is judged when a subscription is created and verified (`check_url`), and by its resolved addresses at each
 connect (`check_addresses`), which are the very addresses then connected to. Everything here is strict on purpose:

@@ -1,4 +1,4 @@
-"""What a shard's offsets say before it is opened (protocol.md, Inbox shard, first rules; both planes). Pure."""
+"""What a shard's offsets say before it is opened (docs/protocol.md, "Offsets that do not fit"). Pure."""
 
 from __future__ import annotations
 

@@ -79,6 +79,17 @@ def test_files_functions_and_tests_that_documents_name_exist() -> None:
     assert missing == set()
 
 
+def test_sections_that_code_and_documents_name_exist() -> None:
+    """`docs/protocol.md, "Crash"` names a heading that begins so."""
+    missing = set()
+    for path in (path for path in _tree.tracked() if path.suffix in (".py", ".md")):
+        for document, section in re.findall(r"([\w/-]+\.md), \"([A-Z][^\"\n]*)\"", path.read_text("utf-8")):
+            found = next(base / document for base in (_tree.ROOT, _tree.ROOT / "docs") if (base / document).exists())
+            if f"\n## {section}" not in found.read_text("utf-8"):
+                missing.add((_tree.name(path), document, section))
+    assert missing == set()
+
+
 def test_every_rule_that_the_model_can_leave_out_has_its_place_in_the_protocol() -> None:
     lines = [line for line in PROTOCOL.read_text("utf-8").splitlines() if line.startswith("Model: ")]
     assert sorted(name for line in lines for name in re.findall(r"`(\w+)`", line)) == sorted(model.BREAKS)

@@ -1,4 +1,4 @@
-"""Spellings of URLs and addresses (delivery.md, Addresses; faults, row 30)."""
+"""Spellings of URLs and addresses (docs/delivery.md, "Addresses")."""
 
 from __future__ import annotations
 
