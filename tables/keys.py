@@ -8,6 +8,9 @@ from hub_app.wire import keys as wire
 from hub_app.wire.record import Unreadable
 from tables.globals import GlobalTable, HeadersGiven
 
+GONE_MAX = 10_000
+"""Deleted keys whose answers are still remembered; the oldest goes first."""
+
 
 class KeysTable(GlobalTable[wire.Stored]):
     """Keys by id. A key whose newest record cannot be read opens nothing (it may have been revoked there), and is
@@ -17,6 +20,7 @@ class KeysTable(GlobalTable[wire.Stored]):
         super().__init__(topic)
         self._rows: dict[bytes, wire.Stored] = {}
         self._by_id: dict[str, bytes] = {}
+        self._gone: dict[bytes, tuple[Answer, ...]] = {}
 
     def get(self, key_id: str) -> ApiKey | None:
         """A key that is there and not revoked."""
@@ -46,19 +50,32 @@ class KeysTable(GlobalTable[wire.Stored]):
         return len(self._rows)
 
     def answers(self, tenant: str, id: str) -> tuple[Answer, ...]:
-        row = self._rows.get(wire.join_key(tenant, id))
-        return row.answers if row else ()
+        """Answers remembered with the key, also for a while after it was deleted."""
+        place = wire.join_key(tenant, id)
+        row = self._rows.get(place)
+        return row.answers if row else self._gone.get(place, ())
 
     # -- records -------------------------------------------------------------------------------------------------
     def _read(self, key: bytes, value: bytes | None, headers: HeadersGiven) -> wire.Stored | Unreadable | None:
         stored = wire.read(key, value, headers)
-        return None if not isinstance(stored, Unreadable) and stored.api_key is None else stored
+        # A deletion with answers is a row of a kind: it must be kept in sight of those who repeat their request.
+        if isinstance(stored, Unreadable) or stored.api_key is not None or stored.answers:
+            return stored
+        return None
 
     def _put(self, key: bytes, row: wire.Stored) -> None:
+        if row.api_key is None:
+            self._drop(key)
+            self._gone[key] = row.answers
+            while len(self._gone) > GONE_MAX:
+                del self._gone[next(iter(self._gone))]
+            return
+        self._gone.pop(key, None)
         self._rows[key] = row
         self._by_id[row.id] = key
 
     def _drop(self, key: bytes) -> None:
+        self._gone.pop(key, None)
         row = self._rows.pop(key, None)
         if row is not None and self._by_id.get(row.id) == key:
             del self._by_id[row.id]

@@ -66,6 +66,8 @@ class Event(StrEnum):
     SUBSCRIPTION_CREATED = "subscription_created"
     SUBSCRIPTION_VERIFIED = "subscription_verified"
     SUBSCRIPTION_NOT_VERIFIED = "subscription_not_verified"
+    SUBSCRIPTION_CHANGED = "subscription_changed"
+    SECRET_ROTATED = "secret_rotated"
     SUBSCRIPTION_DELETED = "subscription_deleted"
     KEY_CREATED = "key_created"
     KEY_DELETED = "key_deleted"

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import base64
-from typing import Final
+from hashlib import blake2b
+from typing import Any, Final
 from urllib.parse import quote
 
 from aiohttp import web
 
-from agents.registrations import KEYS_PER_TENANT_MAX, Refusal
+from agents.registrations import KEYS_PER_TENANT_MAX, Idempotent, Refusal, Written
 from hub_app.domain.apikey import ApiKey
+from hub_app.domain.idempotency import Answer, Claim, Clash
+from hub_app.domain.ids import SEP
 from hub_app.domain.instants import rfc3339
 from hub_app.telemetry import Event
 from hub_app.web.auth import KEY_ID_BYTES, SECRET_BYTES, TENANT_SCOPES, key_text, secret_digest
 from hub_app.web.deps import WebDeps
+from hub_app.web.idempotency import REPLAYED, claim_of, other_request
 from hub_app.web.paging import page_of, parse_paging
 from hub_app.web.problems import Problem, conflict, invalid, json_response, not_found
 from hub_app.web.serve import Ask
 from hub_app.web.shapes import ListOf, Member, Record, Text
 from hub_app.web.strict_json import parse_json
+
+REUSES_MAX: Final = 8
 
 NEW_KEY: Final = Record(
     members={
@@ -37,29 +43,45 @@ class Admin:
         self._deps = deps
 
     async def create(self, ask: Ask) -> web.Response | Problem:
-        """201 with the key: the only answer that shows it."""
+        """201 with the key: the only answer that shows it. Only its digest is kept, so that a repetition under the same
+        idempotency key is answered without it."""
+        claim = claim_of(ask.request.headers, f"POST {_location(ask.tenant)}", ask.body)
+        if isinstance(claim, Problem):
+            return claim
         parsed = parse_json(ask.body, ask.request.headers.get("Content-Type"))
         if isinstance(parsed, Problem):
             return parsed
         errors = tuple(NEW_KEY.check(parsed.value, ""))
         if errors or not isinstance(parsed.value, dict):
             return invalid(*errors)
-        secret = _base32(self._deps.entropy.token(SECRET_BYTES))
-        key = ApiKey(
-            id=_base32(self._deps.entropy.token(KEY_ID_BYTES)),
-            tenant=ask.tenant,
-            name=parsed.value.get("name", ""),
-            scopes=frozenset(parsed.value["scopes"]),
-            secret_sha256=secret_digest(secret),
-            created_at_ms=self._deps.clock.now_ms(),
-        )
-        if await self._deps.key_store.create(key) is Refusal.TOO_MANY:
-            return conflict("limit", f"a tenant has at most {KEYS_PER_TENANT_MAX} keys; delete one first")
-        self._deps.log.info(Event.KEY_CREATED, key=key.id, by=ask.caller.key_id)
-        location = f"/admin/tenants/{quote(ask.tenant, safe='')}/keys/{key.id}"
-        return json_response(
-            {**_public(key), "key": key_text(key.id, secret)}, status=201, headers={"Location": location}
-        )
+        return await self._make(ask, parsed.value, claim)
+
+    async def _make(self, ask: Ask, wish: dict[str, Any], claim: Claim | None) -> web.Response | Problem:
+        """An id is not used twice: an idempotency key that comes again after its time makes another one."""
+        parts = [f"key:{claim.key}" if claim else self._deps.entropy.token(KEY_ID_BYTES).hex()]
+        for _ in range(REUSES_MAX):
+            secret = _base32(self._deps.entropy.token(SECRET_BYTES))
+            key = ApiKey(
+                id=_key_id(ask.tenant, parts),
+                tenant=ask.tenant,
+                name=wish.get("name", ""),
+                scopes=frozenset(wish["scopes"]),
+                secret_sha256=secret_digest(secret),
+                created_at_ms=self._deps.clock.now_ms(),
+            )
+            result = await self._deps.key_store.create(key, Idempotent(claim, key.id) if claim else None)
+            if isinstance(result, Written):
+                self._deps.log.info(Event.KEY_CREATED, key=key.id, by=ask.caller.key_id)
+                return _made(key, key_text(key.id, secret))
+            if result is Refusal.TOO_MANY:
+                return conflict("limit", f"a tenant has at most {KEYS_PER_TENANT_MAX} keys; delete one first")
+            earlier = self._deps.keys.row(ask.tenant, key.id)
+            if isinstance(result, Answer):
+                return _deleted_since() if earlier is None else _made(earlier, None)
+            if result is not Refusal.EXISTS or earlier is None:
+                return other_request()
+            parts.append(str(earlier.created_at_ms))
+        return other_request()
 
     async def list(self, ask: Ask) -> web.Response | Problem:
         paging = parse_paging(ask.request)
@@ -70,10 +92,42 @@ class Admin:
         return json_response({"keys": [_public(key) for key in page], "next": next_cursor})
 
     async def delete(self, ask: Ask) -> web.Response | Problem:
-        if await self._deps.key_store.delete(ask.tenant, ask.part("id")) is Refusal.MISSING:
+        id = ask.part("id")
+        claim = claim_of(ask.request.headers, f"DELETE {_location(ask.tenant)}/{id}", ask.body)
+        if isinstance(claim, Problem):
+            return claim
+        result = await self._deps.key_store.delete(
+            ask.tenant, id, idempotent=Idempotent(claim, "") if claim is not None else None
+        )
+        if isinstance(result, Answer):
+            return web.Response(status=204, headers={REPLAYED: "true"})
+        if isinstance(result, Clash):
+            return other_request()
+        if result is Refusal.MISSING:
             return not_found("key")
-        self._deps.log.info(Event.KEY_DELETED, key=ask.part("id"), by=ask.caller.key_id)
+        self._deps.log.info(Event.KEY_DELETED, key=id, by=ask.caller.key_id)
         return web.Response(status=204)
+
+
+def _location(tenant: str) -> str:
+    return f"/admin/tenants/{quote(tenant, safe='')}/keys"
+
+
+def _made(key: ApiKey, text: str | None) -> web.Response:
+    """`text` is None for a repetition."""
+    headers = {"Location": f"{_location(key.tenant)}/{key.id}"}
+    if text is None:
+        headers[REPLAYED] = "true"
+    return json_response({**_public(key), "key": text}, status=201, headers=headers)
+
+
+def _deleted_since() -> Problem:
+    return conflict("deleted", "the key made with this Idempotency-Key was deleted; use a new Idempotency-Key")
+
+
+def _key_id(tenant: str, parts: list[str]) -> str:
+    text = SEP.join((tenant, *parts))
+    return _base32(blake2b(text.encode(), digest_size=KEY_ID_BYTES).digest())
 
 
 def _public(key: ApiKey) -> dict[str, object]:

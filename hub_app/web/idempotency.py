@@ -1,6 +1,6 @@
 """`Idempotency-Key`: the same request said twice is done once.
 
-The new resource's id is a hash of tenant and key, and the answer lies inside the resource's record (see
+A new resource's id is a hash of tenant and key, and the answer to a write lies inside the record it wrote (see
 `domain.idempotency`), so that whoever owns the shard next answers the same."""
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from hub_app.domain.idempotency import Claim
 from hub_app.web.problems import FieldError, Problem
 
 HEADER: Final = "Idempotency-Key"
+REPLAYED: Final = "Idempotency-Replayed"
 KEY_CHARS_MAX: Final = 255
 
 
 def claim_of(headers: Mapping[str, str], route: str, body: bytes) -> Claim | Problem | None:
-    """What the request claims to be; None without the header."""
+    """What the request claims to be; None without the header. `route` is method and path."""
     key = headers.get(HEADER)
     if key is None:
         return None
@@ -29,5 +30,5 @@ def claim_of(headers: Mapping[str, str], route: str, body: bytes) -> Claim | Pro
 
 def other_request() -> Problem:
     """422: the key is known with another body."""
-    detail = f"this {HEADER} came with another body before; send that body again, or a new key"
+    detail = f"this {HEADER} came with another request before; send that request again, or a new key"
     return Problem(422, "idempotency-reuse", "The idempotency key is used", detail, (FieldError("", detail),))

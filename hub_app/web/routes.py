@@ -10,6 +10,7 @@ from aiohttp import web
 
 from hub_app.web.admin import Admin
 from hub_app.web.auth import ADMIN, MANAGE, RECEIVE
+from hub_app.web.changes import Changes
 from hub_app.web.deps import WebDeps
 from hub_app.web.health import Health
 from hub_app.web.problems import Problem, not_found
@@ -22,15 +23,17 @@ ROOTS: Final = ("/v1", "/admin")  # unknown paths below these are answered by th
 
 
 def table(deps: WebDeps) -> tuple[Route, ...]:
-    subscriptions, pull, admin = Subscriptions(deps), Pull(deps), Admin(deps)
+    subscriptions, changes, pull, admin = Subscriptions(deps), Changes(deps), Pull(deps), Admin(deps)
     return (
         Route("POST", "/v1/subscriptions", MANAGE, subscriptions.create, WRITE, "Create a subscription"),
         Route("GET", "/v1/subscriptions", MANAGE, subscriptions.list, READ, "List subscriptions"),
         Route("GET", "/v1/subscriptions/{id}", MANAGE, subscriptions.read, READ, "Read a subscription"),
+        Route("PATCH", "/v1/subscriptions/{id}", MANAGE, changes.patch, WRITE, "Change a subscription"),
         Route("DELETE", "/v1/subscriptions/{id}", MANAGE, subscriptions.delete, WRITE, "Delete a subscription"),
         Route(
             "POST", "/v1/subscriptions/{id}/verify", MANAGE, subscriptions.verify, STANDARD, "Probe the sink, enable"
         ),
+        Route("POST", "/v1/subscriptions/{id}/secret:rotate", MANAGE, changes.rotate, WRITE, "Give it a new secret"),
         Route("GET", "/v1/events", RECEIVE, pull.events, PULL, "Pull events in order", waits=True),
         Route("GET", "/v1/events/{seq}", RECEIVE, pull.event, PULL, "Read one event"),
         Route("POST", "/admin/tenants/{tenant}/keys", ADMIN, admin.create, STANDARD, "Make an API key"),

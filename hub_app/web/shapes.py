@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from hub_app.settings.readers import duration_ms
 from hub_app.web.problems import FieldError, pointer
 
 
@@ -60,6 +61,30 @@ class Whole:
 
     def schema(self) -> dict[str, object]:
         return {"type": "integer", "minimum": self.low, "maximum": self.high}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Duration:
+    """A text such as `250ms 10s 5m 2h 7d`. `meaning` names the bounds, for people."""
+
+    low_ms: int
+    high_ms: int
+    meaning: str
+
+    def check(self, value: object, at: str) -> Iterator[FieldError]:
+        ms = duration_ms(value) if isinstance(value, str) else None
+        if ms is None or not self.low_ms <= ms <= self.high_ms:
+            yield FieldError(at, f"expected a duration from {self.meaning}, such as 10s, 5m, 2h or 7d")
+
+    def schema(self) -> dict[str, object]:
+        return {"type": "string", "pattern": "^[0-9]{1,12}(ms|s|m|h|d)$", "description": self.meaning}
+
+    @staticmethod
+    def ms(text: str) -> int:
+        """Milliseconds of a text that passed."""
+        found = duration_ms(text)
+        assert found is not None
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,5 @@
-"""Subscriptions: create, read, list, delete, verify. Runs in the worker that owns the tenant's shard."""
+"""Subscriptions: create, read, list, delete, verify (`web.changes` has the rest). Runs in the worker that owns the
+tenant's shard."""
 
 from __future__ import annotations
 
@@ -10,26 +11,26 @@ from aiohttp import web
 from agents.attempt import secret_context
 from agents.registrations import SUBSCRIPTIONS_PER_TENANT_MAX, Idempotent, Refusal, Result, Written
 from hub_app.domain.drafts import parse_draft
-from hub_app.domain.egress import UrlProblem, check_url, normalise_url, parse_cidrs
-from hub_app.domain.idempotency import Answer, Claim, find
+from hub_app.domain.idempotency import Answer, Claim, Clash, find
 from hub_app.domain.ids import subscription_id
 from hub_app.domain.signing import secret_text
 from hub_app.domain.subscription import Draft, Subscription, created, verified
 from hub_app.domain.subscription_json import to_public
 from hub_app.ports import SecretUnavailable
 from hub_app.telemetry import Event
+from hub_app.web.addresses import url_check
 from hub_app.web.deps import WebDeps
-from hub_app.web.idempotency import claim_of, other_request
+from hub_app.web.idempotency import REPLAYED, claim_of, other_request
 from hub_app.web.paging import page_of, parse_paging
 from hub_app.web.probe import Busy, Probed, Prober
 from hub_app.web.problems import FieldError, Problem, conflict, invalid, json_response, not_found
 from hub_app.web.serve import Ask
+from hub_app.web.shown import ROUTE, changed_meanwhile, etag, no_secret, precondition, shown
 from hub_app.web.strict_json import parse_json
 
 SECRET_BYTES: Final = 32
 REUSES_MAX: Final = 8  # a key used again after its time makes a new id; this often within a subscription's life
 CHANGES_MAX: Final = 5  # others may change the subscription between a look and a write
-ROUTE: Final = "/v1/subscriptions"
 
 
 class Creation(NamedTuple):
@@ -43,7 +44,7 @@ class Creation(NamedTuple):
 class Subscriptions:
     def __init__(self, deps: WebDeps) -> None:
         self._deps = deps
-        self._prober = Prober(deps)
+        self._prober, self._check_url = Prober(deps), url_check(deps.settings)
 
     # -- routes ----------------------------------------------------------------------------------------------------
     async def create(self, ask: Ask) -> web.Response | Problem:
@@ -63,7 +64,7 @@ class Subscriptions:
 
     async def read(self, ask: Ask) -> web.Response | Problem:
         found = self._deps.subscriptions.get(ask.tenant, ask.part("id"))
-        return not_found("subscription") if found is None else _shown(found)
+        return not_found("subscription") if found is None else shown(found)
 
     async def list(self, ask: Ask) -> web.Response | Problem:
         paging = parse_paging(ask.request)
@@ -75,29 +76,51 @@ class Subscriptions:
 
     async def delete(self, ask: Ask) -> web.Response | Problem:
         id = ask.part("id")
-        if await self._deps.subscription_store.delete(ask.tenant, id) is Refusal.MISSING:
-            return not_found("subscription")
-        self._deps.log.info(Event.SUBSCRIPTION_DELETED, subscription=id, key=ask.caller.key_id)
-        return web.Response(status=204)
+        claim = claim_of(ask.request.headers, f"DELETE {ROUTE}/{id}", ask.body)
+        if isinstance(claim, Problem):
+            return claim
+        idempotent = Idempotent(claim, "") if claim else None
+        for _ in range(CHANGES_MAX):
+            found = self._deps.subscriptions.get(ask.tenant, id)
+            stale = precondition(ask.request.headers.get("If-Match"), found) if found else None
+            if stale is not None:
+                return stale
+            result = await self._deps.subscription_store.delete(ask.tenant, id, before=found, idempotent=idempotent)
+            if isinstance(result, Answer):
+                return web.Response(status=204, headers={REPLAYED: "true"})
+            if isinstance(result, Clash):
+                return other_request()
+            if isinstance(result, Written):
+                self._deps.log.info(Event.SUBSCRIPTION_DELETED, subscription=id, key=ask.caller.key_id)
+                return web.Response(status=204)
+            if result is Refusal.MISSING:
+                return not_found("subscription")
+        return changed_meanwhile()
 
     async def verify(self, ask: Ask) -> web.Response | Problem:
         """Success enables and activates; failure says why and changes nothing."""
         found = self._deps.subscriptions.get(ask.tenant, ask.part("id"))
         if found is None:
             return not_found("subscription")
+        claim = claim_of(ask.request.headers, f"POST {ROUTE}/{found.id}/verify", ask.body)
+        if isinstance(claim, Problem):
+            return claim
+        known = self._known(found, claim)
+        if known is not None:
+            return other_request() if isinstance(known, Clash) else shown(found, replayed=True)
         try:
             probed = await self._prober.probe(found)
         except SecretUnavailable as error:
-            return _no_secret(str(error))
+            return no_secret(str(error))
         if isinstance(probed, Busy):
             return _busy()
         if not probed.verified:
             self._deps.log.info(Event.SUBSCRIPTION_NOT_VERIFIED, subscription=found.id, detail=probed.detail)
             return _not_verified(probed)
-        active = await self._activate(found, enable=True)
+        active = await self._activate(found, enable=True, idempotent=Idempotent(claim, "") if claim else None)
         if active is None:
             return conflict("changed", "the subscription was deleted or its address changed meanwhile; verify it again")
-        return _shown(active, verification=_verification(probed))
+        return shown(active, {"verification": _verification(probed)})
 
     # -- steps -----------------------------------------------------------------------------------------------------
     def _parse(self, ask: Ask) -> Creation | Problem:
@@ -113,13 +136,6 @@ class Subscriptions:
         if not isinstance(draft, Draft):
             return invalid(*(FieldError(*problem) for problem in draft))
         return Creation(draft, f"key:{claim.key}" if claim else self._deps.entropy.token(16).hex(), claim)
-
-    def _check_url(self, text: str) -> tuple[str, str]:
-        settings = self._deps.settings
-        url = check_url(
-            text, allow_private=settings.allow_private_sinks, allow_cidrs=parse_cidrs(settings.sink_allow_cidrs)
-        )
-        return ("", f"{url.field} {url.detail}") if isinstance(url, UrlProblem) else (normalise_url(url), "")
 
     async def _make(self, tenant: str, creation: Creation) -> Subscription | web.Response | Problem:
         """An answer that was given before is given again. An id is not used twice, so that no waiting job finds a
@@ -158,7 +174,7 @@ class Subscriptions:
         try:
             return replace(bare, secret=self._deps.keyring.seal(secret.encode(), context=secret_context(bare)))
         except SecretUnavailable as error:
-            return _no_secret(str(error))
+            return no_secret(str(error))
 
     def _not_made(self, tenant: str, id: str, result: Result) -> web.Response | Problem:
         if result is Refusal.TOO_MANY:
@@ -170,17 +186,31 @@ class Subscriptions:
         earlier = self._deps.subscriptions.get(tenant, id)
         return _deleted_since() if earlier is None else self._shown_once(earlier, None, replayed=True)
 
-    async def _activate(self, probed: Subscription, *, enable: bool) -> Subscription | None:
+    def _known(self, found: Subscription, claim: Claim | None) -> Answer | Clash | None:
+        if claim is None:
+            return None
+        answers = self._deps.subscriptions.answers(found.tenant, found.id)
+        now_ms, ttl_ms = self._deps.clock.now_ms(), self._deps.settings.idempotency_ttl_ms
+        return find(answers, found.tenant, claim, now_ms=now_ms, ttl_ms=ttl_ms)
+
+    async def _activate(
+        self, probed: Subscription, *, enable: bool, idempotent: Idempotent | None = None
+    ) -> Subscription | None:
         """Records that the probe passed, unless the subscription is gone or points elsewhere by now."""
         for _ in range(CHANGES_MAX):
             current = self._deps.subscriptions.get(probed.tenant, probed.id)
             if current is None or current.sink != probed.sink:
                 return None
             active = verified(current, now_ms=self._deps.clock.now_ms(), enable=enable)
-            if active == current or await self._deps.subscription_store.replace(current, active) == Written():
+            if active == current or await self._replaced(current, active, idempotent):
                 self._deps.log.info(Event.SUBSCRIPTION_VERIFIED, subscription=probed.id)
                 return active
         return None
+
+    async def _replaced(self, current: Subscription, active: Subscription, idempotent: Idempotent | None) -> bool:
+        """Also when the same request, sent twice at once, did it."""
+        result = await self._deps.subscription_store.replace(current, active, idempotent)
+        return isinstance(result, Written | Answer)
 
     def _shown_once(
         self, made: Subscription, probed: Probed | Busy | None, *, replayed: bool = False
@@ -189,22 +219,14 @@ class Subscriptions:
         try:
             secret = self._deps.keyring.open(made.secret, context=secret_context(made)).decode()
         except SecretUnavailable as error:
-            return _no_secret(str(error))
+            return no_secret(str(error))
         body = {**to_public(made), "secret": secret}
         if probed is not None:
             body["verification"] = _verification(probed)
-        headers = {"Location": f"{ROUTE}/{made.id}", "ETag": _etag(made)}
+        headers = {"Location": f"{ROUTE}/{made.id}", "ETag": etag(made)}
         if replayed:
-            headers["Idempotency-Replayed"] = "true"
+            headers[REPLAYED] = "true"
         return json_response(body, status=201, headers=headers)
-
-
-def _shown(subscription: Subscription, **more: object) -> web.Response:
-    return json_response({**to_public(subscription), **more}, headers={"ETag": _etag(subscription)})
-
-
-def _etag(subscription: Subscription) -> str:
-    return f'"{subscription.revision}"'
 
 
 def _verification(probed: Probed | Busy) -> dict[str, object]:
@@ -226,8 +248,3 @@ def _busy() -> Problem:
 
 def _deleted_since() -> Problem:
     return conflict("deleted", "the subscription made with this Idempotency-Key was deleted; use a new key")
-
-
-def _no_secret(detail: str) -> Problem:
-    """503: this deployment holds no key for it. No `Retry-After`, for it needs a person."""
-    return Problem(503, "no-key", "Secrets cannot be kept or opened here", detail)
