@@ -76,7 +76,7 @@ async def test_unknown_routes_are_problems(hub: Deployment, worker: Worker, path
     ("method", "path", "allowed"),
     [
         ("PUT", "/v1/subscriptions", "POST, GET"),
-        ("PUT", "/v1/subscriptions/x", "GET, DELETE"),
+        ("PUT", "/v1/subscriptions/x", "GET, PATCH, DELETE"),
         ("GET", "/v1/subscriptions/x/verify", "POST"),
         ("POST", "/v1/events", "GET"),
     ],
