@@ -19,6 +19,8 @@ POLL_SECONDS = 0.02
 
 
 class PidFile:
+    """The file stays when its process is gone: to delete it could take a lock from under somebody who starts one."""
+
     def __init__(self, path: Path) -> None:
         self.path = path
 
@@ -26,8 +28,10 @@ class PidFile:
         """Calls `spawn(descriptor)`, which must pass the descriptor on (`pass_fds`), unless it runs already (False)."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a+") as lock:
-            if not _lock(lock.fileno()):
-                return False
+            while not _lock(lock.fileno(), fcntl.LOCK_EX):
+                if self.pid() is not None:
+                    return False
+                time.sleep(POLL_SECONDS)  # someone who merely asks holds the lock for a moment
             process = spawn(lock.fileno())
             lock.truncate(0)
             lock.write(f"{process.pid}\n")
@@ -37,32 +41,30 @@ class PidFile:
         """The process id while it runs, else None."""
         try:
             with self.path.open("r+") as lock:
-                return None if _lock(lock.fileno()) else int(lock.read())
-        except (FileNotFoundError, ValueError):
+                # Shared, so that two who ask do not take each other for the process.
+                return None if _lock(lock.fileno(), fcntl.LOCK_SH) else int(lock.read())
+        except (FileNotFoundError, ValueError):  # never started, or being started by another process this moment
             return None
 
-    def terminate(self) -> None:
-        """SIGTERM, if it runs."""
-        self._signal(signal.SIGTERM)
+    def signal(self, number: signal.Signals) -> None:
+        """Sends a signal if it runs."""
+        if (pid := self.pid()) is not None:
+            with suppress(ProcessLookupError):  # it ended this moment
+                os.kill(pid, number)
 
     def await_end(self, seconds: float) -> None:
         """Returns when it is gone; after `seconds` it is killed."""
         ends = time.monotonic() + seconds
         while self.pid() is not None:
             if time.monotonic() > ends:
-                self._signal(signal.SIGKILL)
+                self.signal(signal.SIGKILL)
             time.sleep(POLL_SECONDS)
-        self.path.unlink(missing_ok=True)
-
-    def _signal(self, number: signal.Signals) -> None:
-        if (pid := self.pid()) is not None:
-            with suppress(ProcessLookupError):  # it ended this moment
-                os.kill(pid, number)
 
 
-def _lock(descriptor: int) -> bool:
+def _lock(descriptor: int, how: int) -> bool:
+    """Takes the lock without waiting; False if another open file's stands against it."""
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -80,7 +81,7 @@ def down(say: Say, home: Path | None = None) -> int:
     """Ends what `up` started: workers and sink, and Kafka if it was not running before. 0, also when nothing runs."""
     standing = Standing(home or cache_home())
     for one in (*standing.workers, standing.sink):
-        one.terminate()
+        one.signal(signal.SIGTERM)
     for one in (*standing.workers, standing.sink):
         one.await_end(STOP_SECONDS_MAX)
     if standing.known().get("kafka_is_ours"):

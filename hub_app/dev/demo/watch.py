@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import time
 from collections import defaultdict
@@ -88,6 +89,7 @@ class Watcher:
     ) -> None:
         self._workers, self._sink, self._reader = workers, sink, reader
         self._records, self._expected, self._began = records, expected, time.monotonic()
+        self._stats: Mapping[str, Mapping[str, Any]] = {}
 
     async def until_finished(self, show: Callable[[Sight], None], check: Callable[[], None], seconds: float) -> Sight:
         """The last look: the one that found everything finished, or nothing moving, or the one after `seconds`."""
@@ -109,20 +111,19 @@ class Watcher:
             pass
         ledger = self._reader.ledger
         texts = await asyncio.gather(*(self._get(session, url + "/metrics") for url in self._workers))
-        async with session.get(self._sink + "/_stats") as answer:
-            stats = await answer.json()
+        self._stats = json.loads(await self._get(session, self._sink + "/_stats") or "{}").get("endpoints", self._stats)
         return Sight(
             seconds=time.monotonic() - self._began,
             records=self._records,
             written=len(ledger.produced),
             counters=added_up(map(parse_metrics, texts)),
-            stats=stats["endpoints"],
+            stats=self._stats,
             expected=self._expected,
             dead={path: len(events) for path, events in ledger.dead.items()},
         )
 
     async def _get(self, session: aiohttp.ClientSession, url: str) -> str:
-        """A worker that is too busy to answer is looked at again the next time."""
+        """Who is too busy to answer is asked again the next time; whether it lives is for `check` to say."""
         try:
             async with session.get(url) as answer:
                 return await answer.text()

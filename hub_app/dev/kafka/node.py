@@ -1,25 +1,23 @@
 """One KRaft node (broker and controller in one JVM): its configuration, its folder, its process.
 
-The running broker itself holds a lock on its `pid` file (an inherited descriptor), so "is it running" has one exact
+The running broker itself holds the lock of its pid file (`hub_app.dev.pidfile`), so "is it running" has one exact
 answer for every process that asks, whoever started it and however it died.
 """
 
 from __future__ import annotations
 
-import fcntl
-import os
 import signal
 import socket
 import struct
 import subprocess
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 
 from hub_app.dev.kafka.errors import BrokerFailed
 from hub_app.dev.kafka.jars import Runtime
 from hub_app.dev.kafka.ports import HOST
+from hub_app.dev.pidfile import PidFile
 
 HEAP_MIB = 512
 STOP_SECONDS_MAX = 30.0
@@ -97,6 +95,7 @@ class Node:
     def __init__(self, runtime: Runtime, folder: Path, number: int, port: int) -> None:
         self.number, self.port, self.folder = number, port, folder
         self._runtime = runtime
+        self._pid_file = PidFile(folder / "pid")
         self._child: subprocess.Popen[bytes] | None = None
 
     @property
@@ -120,38 +119,27 @@ class Node:
         options = (f"-Xmx{heap_mib}m", "-Xms64m", *FRUGAL, "-XX:+ExitOnOutOfMemoryError", *options)
         options = (*options, f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}")
         command = self._runtime.command("kafka.Kafka", str(self.folder / "server.properties"), options=options)
-        with (self.folder / "pid").open("a+") as lock, (self.folder / "broker.log").open("ab") as log:
-            if not self._lock_to_start(lock.fileno()):
-                return
-            self._child = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                pass_fds=(lock.fileno(),),
-                start_new_session=group is None,
-                process_group=group,
-            )
-            lock.truncate(0)
-            lock.write(f"{self._child.pid}\n")
 
-    def _lock_to_start(self, descriptor: int) -> bool:
-        """False if it runs already. Someone who merely asks holds the lock for a moment: try again then."""
-        while not _lock(descriptor):
-            if self.pid() is not None:
-                return False
-            time.sleep(POLL_SECONDS)
-        return True
+        def start(lock: int) -> subprocess.Popen[bytes]:
+            with (self.folder / "broker.log").open("ab") as log:
+                self._child = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    pass_fds=(lock,),
+                    start_new_session=group is None,
+                    process_group=group,
+                )
+            return self._child
+
+        self._pid_file.start(start)
 
     def pid(self) -> int | None:
         """The process id while the broker runs, else None."""
         if self._child is not None:
             self._child.poll()  # reap
-        try:
-            with (self.folder / "pid").open("r+") as lock:
-                return None if _lock(lock.fileno()) else int(lock.read())
-        except (FileNotFoundError, ValueError):  # never started, or being started by another process this moment
-            return None
+        return self._pid_file.pid()
 
     def await_ready(self, deadline: float) -> None:
         """Wait until it serves. Raises BrokerFailed with the end of its log if it ends, or at monotonic `deadline`."""
@@ -164,17 +152,11 @@ class Node:
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal if it runs."""
-        if (pid := self.pid()) is not None:
-            with suppress(ProcessLookupError):  # it ended this moment
-                os.kill(pid, number)
+        self._pid_file.signal(number)
 
     def await_end(self) -> None:
         """Wait until the process is gone; kill it when it takes too long."""
-        deadline = time.monotonic() + STOP_SECONDS_MAX
-        while self.pid() is not None:
-            if time.monotonic() > deadline:
-                self.signal(signal.SIGKILL)
-            time.sleep(POLL_SECONDS)
+        self._pid_file.await_end(STOP_SECONDS_MAX)
         if self._child is not None:
             self._child.wait()
             self._child = None
@@ -196,12 +178,3 @@ def format_all(nodes: list[Node], cluster_id: str, mode: tuple[str, ...] = ("--s
         output, _ = process.communicate()
         if process.returncode != 0:
             raise BrokerFailed(f"Kafka's folder could not be formatted:\n{output}")
-
-
-def _lock(descriptor: int) -> bool:
-    """Take the lock without waiting; False if another open file holds it."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -41,17 +43,24 @@ def test_a_process_is_known_until_it_ends(tmp_path: Path) -> None:
     again = PidFile(tmp_path / "a" / "x.pid")  # as another process would see it
     assert again.pid() == spawner.processes[0].pid
     assert not again.start(spawner)
-    again.terminate()
+    again.signal(signal.SIGTERM)
     again.await_end(10)
     assert again.pid() is None
-    assert not again.path.exists()
     assert _reap(spawner) == [-15]
+
+
+def test_those_who_ask_are_not_taken_for_it(tmp_path: Path) -> None:
+    path = tmp_path / "x.pid"
+    path.write_text(str(os.getpid()))
+    with path.open() as other:
+        fcntl.flock(other.fileno(), fcntl.LOCK_SH)
+        assert PidFile(path).pid() is None
 
 
 def test_one_that_does_not_listen_is_killed(tmp_path: Path) -> None:
     spawner, pid_file = Spawner(STUBBORN), PidFile(tmp_path / "x.pid")
     pid_file.start(spawner)
-    pid_file.terminate()
+    pid_file.signal(signal.SIGTERM)
     pid_file.await_end(0.1)
     assert _reap(spawner) == [-9]
 
@@ -63,5 +72,5 @@ def test_a_file_that_nobody_holds_means_nothing(tmp_path: Path, content: str | N
         path.write_text(content)
     pid_file = PidFile(path)
     assert pid_file.pid() is None
-    pid_file.terminate()  # must not hit whoever has that number now
+    pid_file.signal(signal.SIGTERM)  # must not hit whoever has that number now
     pid_file.await_end(1)
