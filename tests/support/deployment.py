@@ -47,6 +47,7 @@ class Deployment:
         self.settings = {"topic_prefix": self.prefix, "env": self.env, **SETTINGS, **settings}
         self.workers: list[Worker] = []
         self._sources: set[str] = set()
+        self._reader = Reader(bootstrap)
         self._kek = base64.b64encode(secrets.token_bytes(32)).decode()
 
     # -- workers -------------------------------------------------------------------------------------------------------
@@ -99,7 +100,7 @@ class Deployment:
 
     def records(self, topic: str) -> list[ConsumerRecord]:
         """Everything an internal topic holds now (`attempts`, `retry.1s`), read committed."""
-        return self.run(read_all(self.bootstrap, self.prefix + topic))
+        return self.run(self._reader.read_all(self.prefix + topic))
 
     def wait_records(self, topic: str, count: int, header: tuple[str, str], *, seconds: float = 30) -> list[Any]:
         """Records of an internal topic with this header, once there are `count`."""
@@ -121,6 +122,7 @@ class Deployment:
         for worker in self.workers:
             worker.kill()
         with suppress(KafkaError, OSError):
+            self.run(self._reader.close())
             self.run(self._remove())
 
     async def _remove(self) -> None:
@@ -135,13 +137,17 @@ class Deployment:
             await admin.close()
 
 
-async def read_all(bootstrap: str, topic: str) -> list[ConsumerRecord]:
-    """Every record of a topic, up to where its partitions end now."""
-    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, isolation_level="read_committed", enable_auto_commit=False)
-    await consumer.start()
-    try:
-        await consumer._client.force_metadata_update()
-        parts = await _partitions(consumer, topic)
+class Reader:
+    """Reads whole topics, one after another, over one connection."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
+        self._consumer: AIOKafkaConsumer | None = None
+
+    async def read_all(self, topic: str) -> list[ConsumerRecord]:
+        """Every record of a topic, read committed, up to where its partitions end now."""
+        consumer = await self._started()
+        parts = await self._partitions(consumer, topic)
         consumer.assign(parts)
         ends = await consumer.end_offsets(parts)
         for tp, begin in (await consumer.beginning_offsets(parts)).items():
@@ -151,17 +157,28 @@ async def read_all(bootstrap: str, topic: str) -> list[ConsumerRecord]:
             for records in (await consumer.getmany(timeout_ms=200)).values():
                 found += records
         return [r for r in found if r.offset < ends[TopicPartition(topic, r.partition)]]
-    finally:
-        await consumer.stop()
 
+    async def _started(self) -> AIOKafkaConsumer:
+        if self._consumer is None:
+            self._consumer = AIOKafkaConsumer(
+                bootstrap_servers=self._bootstrap,
+                isolation_level="read_committed",
+                enable_auto_commit=False,
+                fetch_max_wait_ms=20,
+            )
+            await self._consumer.start()
+        return self._consumer
 
-async def _partitions(consumer: AIOKafkaConsumer, topic: str) -> list[TopicPartition]:
-    consumer._client.add_topic(topic)
-    while True:
-        await consumer._client.force_metadata_update()
-        if found := consumer.partitions_for_topic(topic):
-            return [TopicPartition(topic, p) for p in sorted(found)]
-        await asyncio.sleep(0.1)
+    async def _partitions(self, consumer: AIOKafkaConsumer, topic: str) -> list[TopicPartition]:
+        consumer._client.add_topic(topic)
+        while not (found := consumer.partitions_for_topic(topic)):
+            await consumer._client.force_metadata_update()
+            await asyncio.sleep(0.05)
+        return [TopicPartition(topic, p) for p in sorted(found)]
+
+    async def close(self) -> None:
+        if self._consumer is not None:
+            await self._consumer.stop()
 
 
 def header(record: ConsumerRecord, name: str) -> str:
