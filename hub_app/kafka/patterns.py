@@ -78,6 +78,11 @@ class PatternPlane(GroupMember):
     def _nothing_to_read(self) -> str:
         return f"no topic matches {self._pattern}"
 
+    async def _suspend(self) -> None:
+        """Searches begin again with the next assignment; a consumer that is closed would leave them waiting."""
+        for search in self._searches:
+            search.cancel()
+
     def _take_assignment(self, tps: frozenset[TopicPartition]) -> None:
         flows, consumer = self._partitions.flows, self._partitions.consumer
         assert consumer is not None
