@@ -23,10 +23,10 @@ _OVERHEAD_BYTES = 2_048  # headers, and what Python adds
 class Waiting:
     """One destination of an open shard."""
 
-    __slots__ = ("horizon_ms", "latest_ms", "more", "offered")
+    __slots__ = ("horizon_ms", "latest_ms", "more", "rows")
 
     def __init__(self, *, more: bool = False) -> None:
-        self.offered = 0
+        self.rows: set[Row] = set()  # offered
         self.more = more  # the table may hold rows that are not in memory
         self.horizon_ms = 0
         self.latest_ms = 0  # an upper bound of what is offered
@@ -83,13 +83,13 @@ class Heads:
         elif waiting.more:
             if row.due_ms < waiting.horizon_ms:
                 self._offer(shard, waiting, row)
-        elif waiting.offered >= self._head_rows and row.due_ms >= waiting.latest_ms:
+        elif len(waiting.rows) >= self._head_rows and row.due_ms >= waiting.latest_ms:
             waiting.more, waiting.horizon_ms = True, row.due_ms
         else:
             self._offer(shard, waiting, row)
-        if waiting.offered > 2 * self._head_rows:
-            self._shed(shard, place)
-        elif waiting.more and waiting.offered < self._low_rows:
+        if len(waiting.rows) > 2 * self._head_rows:
+            self._shed(shard, waiting)
+        elif waiting.more and len(waiting.rows) < self._low_rows:
             self._refill(shard, place)
 
     def withdraw(self, shard: DispatchShard, row: Row) -> None:
@@ -106,20 +106,20 @@ class Heads:
             return None
         shard, place = self.shards[row.shard], (row.job.tenant, row.job.destination)
         waiting = self._waiting[row.shard][place]
-        waiting.offered -= 1
+        waiting.rows.discard(row)
         self._unload(row)
         del shard.offered[row.job.delivery_id]
         shard.in_hand[row.job.delivery_id] = row  # before the refill, which would find it in the table
-        if waiting.more and waiting.offered < self._low_rows:
+        if waiting.more and len(waiting.rows) < self._low_rows:
             self._refill(shard, place)
-        if not waiting.offered and not waiting.more:
+        if not waiting.rows and not waiting.more:
             del self._waiting[row.shard][place]
         return row
 
     # -- inside --------------------------------------------------------------------------------------------------------
     def _offer(self, shard: DispatchShard, waiting: Waiting, row: Row) -> None:
-        waiting.latest_ms = row.due_ms if not waiting.offered else max(waiting.latest_ms, row.due_ms)
-        waiting.offered += 1
+        waiting.latest_ms = max(waiting.latest_ms, row.due_ms) if waiting.rows else row.due_ms
+        waiting.rows.add(row)
         if row.payload is not None:
             self._load(row, row.payload)
         shard.offered[row.job.delivery_id] = row
@@ -131,7 +131,7 @@ class Heads:
         del shard.offered[row.job.delivery_id]
         self.scheduler.remove(row)
         waiting = self._waiting[shard.number][row.job.tenant, row.job.destination]
-        waiting.offered -= 1
+        waiting.rows.discard(row)
         waiting.horizon_ms = min(waiting.horizon_ms, row.due_ms) if waiting.more else row.due_ms
         waiting.more = True
 
@@ -147,17 +147,19 @@ class Heads:
         if row.payload is not None:
             self._payload_bytes -= len(row.payload[1]) + _OVERHEAD_BYTES
 
-    def _shed(self, shard: DispatchShard, place: Place) -> None:
-        for row in [r for r in shard.offered.values() if (r.job.tenant, r.job.destination) == place]:
+    def _shed(self, shard: DispatchShard, waiting: Waiting) -> None:
+        """Too many came in before the horizon: the latest of them go back to the table."""
+        rows = sorted(waiting.rows, key=lambda row: row.due_ms)
+        for row in rows[self._head_rows :]:
             self._take_back(shard, row)
-        self._refill(shard, place)
+        waiting.latest_ms = rows[self._head_rows - 1].due_ms
 
     def _refill(self, shard: DispatchShard, place: Place) -> None:
         waiting = self._waiting[shard.number][place]
         if not waiting.more:
             return
         # The table also holds rows that are offered, held, or in hand: they are passed over.
-        limit = self._head_rows + waiting.offered + len(shard.in_hand) + len(shard.held)
+        limit = self._head_rows + len(waiting.rows) + len(shard.in_hand) + len(shard.held)
         found = shard.table.earliest(*place, from_ms=waiting.horizon_ms, limit=limit)
         offered: list[Row] = []
         for row in found:
