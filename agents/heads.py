@@ -26,7 +26,7 @@ class Waiting:
     __slots__ = ("horizon_ms", "latest_ms", "more", "rows")
 
     def __init__(self, *, more: bool = False) -> None:
-        self.rows: set[Row] = set()  # offered
+        self.rows: dict[Row, None] = {}  # offered; a dict, since a set's order differs from run to run
         self.more = more  # the table may hold rows that are not in memory
         self.horizon_ms = 0
         self.latest_ms = 0  # an upper bound of what is offered
@@ -106,7 +106,7 @@ class Heads:
             return None
         shard, place = self.shards[row.shard], (row.job.tenant, row.job.destination)
         waiting = self._waiting[row.shard][place]
-        waiting.rows.discard(row)
+        waiting.rows.pop(row, None)
         self._unload(row)
         del shard.offered[row.job.delivery_id]
         shard.in_hand[row.job.delivery_id] = row  # before the refill, which would find it in the table
@@ -119,7 +119,7 @@ class Heads:
     # -- inside --------------------------------------------------------------------------------------------------------
     def _offer(self, shard: DispatchShard, waiting: Waiting, row: Row) -> None:
         waiting.latest_ms = max(waiting.latest_ms, row.due_ms) if waiting.rows else row.due_ms
-        waiting.rows.add(row)
+        waiting.rows[row] = None
         if row.payload is not None:
             self._load(row, row.payload)
         shard.offered[row.job.delivery_id] = row
@@ -131,7 +131,7 @@ class Heads:
         del shard.offered[row.job.delivery_id]
         self.scheduler.remove(row)
         waiting = self._waiting[shard.number][row.job.tenant, row.job.destination]
-        waiting.rows.discard(row)
+        waiting.rows.pop(row, None)
         waiting.horizon_ms = min(waiting.horizon_ms, row.due_ms) if waiting.more else row.due_ms
         waiting.more = True
 
