@@ -50,13 +50,19 @@ class Scheduler(Generic[R]):
         self._watches: list[tuple[float, int, Destination]] = []  # monotonic clock: when an attempt counts as hanging
 
     # -- what the dispatcher calls -------------------------------------------------------------------------------------
-    def offer(self, tenant: str, destination: str, due_ms: int, ref: R) -> None:
-        """A job joins the head of its destination. ValueError if `ref` is already waiting or in flight."""
+    def offer(self, tenant: str, destination: str, due_ms: int, ref: R, *, passes: bool = False) -> None:
+        """A job joins the head of its destination. `passes`: a block does not hold it; a destination has one such job
+        at a time. ValueError if `ref` is already waiting or in flight, or a second one would pass."""
         if ref in self._waiting or ref in self._flying:
             raise ValueError("this job is already waiting or in flight")
         to = self._destination(tenant, destination)
+        if passes and to.passing is not None:
+            raise ValueError("one job at a time passes a block")
         number = self._next()
-        heappush(to.heap, (due_ms, number, ref))
+        if passes:
+            to.passing = (due_ms, number, ref)
+        else:
+            heappush(to.heap, (due_ms, number, ref))
         self._waiting[ref] = (to, number)
         self._touch(to)
 
@@ -102,6 +108,10 @@ class Scheduler(Generic[R]):
         if entry is None:
             return False
         of = entry[0]
+        if of.passing is not None and of.passing[1] == entry[1]:
+            of.passing = None
+            self._touch(of)
+            return True
         of.gone += 1
         if of.gone > of.size + SLACK:
             of.heap[:] = [job for job in of.heap if self._is_waiting(job)]
@@ -206,7 +216,7 @@ class Scheduler(Generic[R]):
             self._enter(destination)
 
     def _start(self, destination: Destination, now_ms: int, mono_ms: int) -> R:
-        ref: R = heappop(destination.heap)[2]  # a waiting one: `_ready_at` cleared the top
+        ref: R = self._take(destination)
         del self._waiting[ref]
         self._flying[ref] = destination
         destination.flying[ref] = mono_ms
@@ -233,6 +243,17 @@ class Scheduler(Generic[R]):
                 tenants.leave(tenant)
         return ref
 
+    def _take(self, destination: Destination) -> R:
+        """Its next job: `_ready_at` cleared the top, and found one."""
+        passing, heap = destination.passing, destination.heap
+        if passing is not None and not (heap and max(heap[0][0], destination.blocked_until_ms) <= passing[0]):
+            destination.passing = None
+            entry = passing
+        else:
+            entry = heappop(heap)
+        ref: R = entry[2]
+        return ref
+
     # -- what is ready -------------------------------------------------------------------------------------------------
     def _is_waiting(self, job: tuple[int, int, Any]) -> bool:
         entry = self._waiting.get(job[2])
@@ -244,14 +265,18 @@ class Scheduler(Generic[R]):
         while destination.gone and heap and not self._is_waiting(heap[0]):
             heappop(heap)
             destination.gone -= 1
-        if not heap:
+        passing = destination.passing
+        if not heap and passing is None:
             return None
         cap = destination.window
         if destination.at_most is not None and destination.at_most < cap:
             cap = destination.at_most
         if len(destination.flying) >= cap:
             return None
-        return max(heap[0][0], destination.blocked_until_ms)
+        if not heap:
+            return passing[0] if passing is not None else None
+        ready_at = max(heap[0][0], destination.blocked_until_ms)
+        return ready_at if passing is None or passing[0] >= ready_at else passing[0]
 
     def _due_at(self, destination: Destination, now_ms: int) -> bool:
         """Whether due work waits, whatever holds it back."""
@@ -259,7 +284,8 @@ class Scheduler(Generic[R]):
         while destination.gone and heap and not self._is_waiting(heap[0]):
             heappop(heap)
             destination.gone -= 1
-        return bool(heap) and heap[0][0] <= now_ms
+        passing = destination.passing
+        return (bool(heap) and heap[0][0] <= now_ms) or (passing is not None and passing[0] <= now_ms)
 
     def _place(self, destination: Destination, now_ms: int) -> None:
         """In line, asleep until its time, or idle: as things stand."""
@@ -276,7 +302,7 @@ class Scheduler(Generic[R]):
 
     def _rest(self, destination: Destination, ready_at: int | None, now_ms: int) -> None:
         """Out of line: asleep until its time, or idle."""
-        if ready_at is None and not destination.heap and not destination.flying:
+        if ready_at is None and not destination.size and not destination.flying:
             if destination.blocked_until_ms > now_ms:
                 ready_at = destination.blocked_until_ms
             else:

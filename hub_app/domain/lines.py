@@ -75,6 +75,7 @@ class Destination:
         "gone",
         "heap",
         "name",
+        "passing",
         "suspect",
         "tenant",
         "ticket",
@@ -89,6 +90,7 @@ class Destination:
         self.tenant, self.name, self.born = tenant, name, born
         self.heap: list[tuple[int, int, Any]] = []  # (due_ms, number of the offer, ref)
         self.gone = 0  # entries of the heap that were removed
+        self.passing: tuple[int, int, Any] | None = None  # as an entry of the heap: a job that no block holds
         self.flying: dict[Any, int] = {}  # ref -> start on the monotonic clock, oldest first
         self.window = window
         self.failed = False
@@ -103,7 +105,7 @@ class Destination:
 
     @property
     def size(self) -> int:
-        return len(self.heap) - self.gone
+        return len(self.heap) - self.gone + (self.passing is not None)
 
     def hangs_after_ms(self) -> float:
         """The time on the monotonic clock after which its oldest attempt makes it suspect."""

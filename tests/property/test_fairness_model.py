@@ -17,6 +17,7 @@ class ModelDestination:
     def __init__(self, tenant: str, born: int, window: int) -> None:
         self.tenant, self.born, self.window = tenant, born, window
         self.waiting: list[tuple[int, int, int]] = []
+        self.passing: tuple[int, int, int] | None = None
         self.flying: list[tuple[int, int]] = []
         self.failed = False
         self.usual: float | None = None
@@ -29,10 +30,26 @@ class ModelDestination:
     def suspect(self, mono: int) -> bool:
         return self.failed or any(mono - since > self.patience() for _, since in self.flying)
 
+    def jobs(self) -> list[tuple[int, int, int]]:
+        return [*self.waiting, *([self.passing] if self.passing else [])]
+
     def ready_at(self) -> int | None:
-        if not self.waiting or len(self.flying) >= min(self.window, self.at_most):
+        if not self.jobs() or len(self.flying) >= min(self.window, self.at_most):
             return None
-        return max(min(self.waiting)[0], self.blocked)
+        return min(self.times())[0]
+
+    def times(self) -> list[tuple[int, bool, tuple[int, int, int]]]:
+        """(when it may go on, whether as one that passes, job)"""
+        ordinary = [(max(min(self.waiting)[0], self.blocked), False, min(self.waiting))] if self.waiting else []
+        return [*ordinary, *([(self.passing[0], True, self.passing)] if self.passing else [])]
+
+    def take(self) -> tuple[int, int, int]:
+        _, passes, job = min(self.times())
+        if passes:
+            self.passing = None
+        else:
+            self.waiting.remove(job)
+        return job
 
 
 class Model:
@@ -58,15 +75,19 @@ class Model:
         if d not in self.touched:
             self.touched.append(d)
 
-    def offer(self, tenant: str, name: str, due: int, ref: int) -> None:
+    def offer(self, tenant: str, name: str, due: int, ref: int, passes: bool) -> None:
         d = self.of(tenant, name)
-        d.waiting.append((due, self.number(), ref))
+        if passes:
+            d.passing = (due, self.number(), ref)
+        else:
+            d.waiting.append((due, self.number(), ref))
         self.touch(d)
 
     def remove(self, ref: int) -> None:
         for d in self.destinations.values():
-            if any(job[2] == ref for job in d.waiting):
+            if any(job[2] == ref for job in d.jobs()):
                 d.waiting = [job for job in d.waiting if job[2] != ref]
+                d.passing = None if d.passing and d.passing[2] == ref else d.passing
                 self.touch(d)
 
     def block(self, tenant: str, name: str, until: int | None, at_most: int | None) -> None:
@@ -112,8 +133,7 @@ class Model:
         if not may:
             return None
         d = min(may, key=lambda x: x[:2])[2]
-        job = min(d.waiting)
-        d.waiting.remove(job)
+        job = d.take()
         d.flying.append((job[2], mono))
         self.tenant_tickets[d.tenant] = self.number()
         d.ticket = None
@@ -128,7 +148,7 @@ class Model:
             took = mono - since
             d.usual = float(took) if d.usual is None else d.usual + 0.125 * (min(took, d.patience()) - d.usual)
             d.failed = False
-            more = any(due <= now for due, _, _ in d.waiting)
+            more = any(due <= now for due, _, _ in d.jobs())
             d.window = min(self.half, d.window + 1) if more else max(self.low, d.window - 1)
         elif ok is False:
             d.failed, d.window = True, self.low
@@ -140,6 +160,7 @@ NAMES = st.sampled_from(["x", "y", "z"])
 OPS = st.one_of(
     st.tuples(st.just("offer"), TENANTS, NAMES, st.sampled_from([0, 0, 0, 5, 300, 3_000])),
     st.tuples(st.just("offer"), TENANTS, NAMES, st.sampled_from([0, 0, 0, 5, 300, 3_000])),
+    st.tuples(st.just("offer last"), TENANTS, NAMES, st.sampled_from([0, 5, 300])),
     st.tuples(st.just("pick"), st.integers(1, 5)),
     st.tuples(st.just("pick"), st.integers(1, 5)),
     st.tuples(st.just("finish"), st.integers(0, 50), st.sampled_from([True, True, True, False, None])),
@@ -164,10 +185,9 @@ class Pair:
     def do(self, op: tuple[Any, ...]) -> None:
         match op:
             case ("offer", tenant, name, later):
-                self.refs += 1
-                self.real.offer(tenant, name, self.now + later, self.refs)
-                self.model.offer(tenant, name, self.now + later, self.refs)
-                self.waiting.append(self.refs)
+                self.offer(tenant, name, later, passes=False)
+            case ("offer last", tenant, name, later) if self.model.of(tenant, name).passing is None:
+                self.offer(tenant, name, later, passes=True)
             case ("pick", times):
                 self.pick(times)
             case ("finish", which, ok) if self.flying:
@@ -188,7 +208,13 @@ class Pair:
         assert (self.real.in_flight, self.real.waiting) == (len(self.flying), len(self.waiting))
         for (tenant, name), d in self.model.destinations.items():
             assert self.real.flying(tenant, name) == len(d.flying) <= self.half
-            assert self.real.head_size(tenant, name) == len(d.waiting)
+            assert self.real.head_size(tenant, name) == len(d.jobs())
+
+    def offer(self, tenant: str, name: str, later: int, *, passes: bool) -> None:
+        self.refs += 1
+        self.real.offer(tenant, name, self.now + later, self.refs, passes=passes)
+        self.model.offer(tenant, name, self.now + later, self.refs, passes)
+        self.waiting.append(self.refs)
 
     def pick(self, times: int) -> None:
         for _ in range(times):
@@ -224,6 +250,8 @@ def test_decides_as_the_model_in_a_long_and_crowded_world(seed: int) -> None:
             tenant, name = rnd.choice(places)
             for _ in range(rnd.randint(1, 4)):
                 pair.do(("offer", tenant, name, rnd.choice([0, 0, 0, 0, 5, 300])))
+            if rnd.random() < blocks * 5:
+                pair.do(("offer last", tenant, name, rnd.choice([0, 5, 300])))
         elif roll < 0.60:
             pair.do(("pick", rnd.randint(1, 6)))
         elif roll < 0.88 and pair.flying:

@@ -258,6 +258,36 @@ def test_after_a_block_as_many_as_the_breaker_allows() -> None:
         s.set_blocked("a", "x", None, at_most=0)
 
 
+def test_one_job_passes_a_block_and_no_second_beside_it() -> None:
+    s: Scheduler[str] = Scheduler(8)
+    s.set_blocked("t", "d", 500, at_most=1)
+    s.offer("t", "d", 10, "held")
+    s.offer("t", "d", 20, "last", passes=True)
+    with pytest.raises(ValueError, match="one job at a time"):
+        s.offer("t", "d", 30, "another", passes=True)
+    assert s.pick(10, 10) is None
+    assert s.next_wake_ms() == 20
+    assert s.pick(20, 20) == "last"
+    s.offer("t", "d", 20, "another", passes=True)
+    assert s.pick(30, 30) is None  # one is in flight, and no more is allowed
+    s.finished("last", ok=False, now_ms=40, mono_ms=40)
+    assert s.pick(40, 40) == "another"
+    s.finished("another", ok=True, now_ms=50, mono_ms=50)
+    s.set_blocked("t", "d", None)
+    assert s.pick(50, 50) == "held"
+
+
+def test_one_that_passes_can_be_removed_and_waits_its_turn_without_a_block() -> None:
+    s: Scheduler[str] = Scheduler(8)
+    s.offer("t", "d", 20, "last", passes=True)
+    s.offer("t", "d", 10, "earlier")
+    assert (s.head_size("t", "d"), s.pick(30, 30)) == (2, "earlier")
+    assert s.remove("last")
+    s.finished("earlier", ok=True, now_ms=30, mono_ms=30)
+    assert s.pick(30, 30) is None
+    assert s.head_size("t", "d") == 0
+
+
 def test_removed_jobs_are_never_picked() -> None:
     s: Scheduler[str] = Scheduler(8)
     offer(s, "a/x#1", "a/x#2", "a/x#3")
