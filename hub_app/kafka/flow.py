@@ -33,6 +33,7 @@ class Flow:
 
     __slots__ = (
         "buffer",
+        "buffered_bytes",
         "failures",
         "fetched",
         "gates",
@@ -51,6 +52,7 @@ class Flow:
         self.position = position
         self.fetched = position
         self.buffer: deque[Chunk] = deque()
+        self.buffered_bytes = 0
         self.in_flight: Batch | None = None
         self.offered_ms = 0
         self.gates: set[str] = set()
@@ -64,7 +66,14 @@ class Flow:
         if self.position is None:
             self.position = chunks[0].records[0].offset
         self.buffer.extend(chunks)
+        self.buffered_bytes += sum([chunk.size_bytes for chunk in chunks])
         self.fetched = chunks[-1].next_offset
+
+    def take(self) -> Chunk:
+        """The next chunk, out of the buffer."""
+        chunk = self.buffer.popleft()
+        self.buffered_bytes -= chunk.size_bytes
+        return chunk
 
     def may_deliver(self) -> bool:
         """A chunk waits, none is in flight, and nothing but a full buffer holds the partition."""
@@ -76,7 +85,7 @@ class Flow:
 
     def drop_buffer(self) -> int:
         """Forgets what waits, to be fetched again; returns the bytes freed."""
-        freed = sum(chunk.size_bytes for chunk in self.buffer)
+        freed, self.buffered_bytes = self.buffered_bytes, 0
         self.buffer.clear()
         self.gates.discard(FULL)
         self.fetched = self.in_flight.next_offset if self.in_flight is not None else self.position

@@ -100,7 +100,7 @@ class Partitions:
             flow.position = first
         flow.arrived(chunks)
         self._hold(sum(chunk.size_bytes for chunk in chunks))
-        if flow.in_flight is not None or len(flow.buffer) > 1:
+        if flow.buffered_bytes >= limits.partition_buffer_bytes_max:
             self.gate(flow, FULL)
 
     async def courier(self) -> None:
@@ -114,7 +114,7 @@ class Partitions:
     async def _offer(self, flow: Flow) -> None:
         if self.suspended or not flow.may_deliver():
             return
-        chunk = flow.buffer.popleft()
+        chunk = flow.take()
         batch = Batch(
             shard=flow.shard,
             topic=flow.tp.topic,
@@ -128,7 +128,7 @@ class Partitions:
         flow.offered_ms = self._clock.monotonic_ms()
         self._in_flight += 1
         self._idle.clear()
-        if not flow.buffer:
+        if flow.buffered_bytes * 2 < self._limits.partition_buffer_bytes_max:
             self.ungate(flow, FULL)
         try:
             await self._deliver(batch)
