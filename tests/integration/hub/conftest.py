@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from hub_app.dev.kafka import Cluster, External
+from hub_app.dev.worker import Worker
 from tests.support.background import Background
 from tests.support.deployment import Deployment
 from tests.support.sink import RecordingSink
@@ -23,7 +24,7 @@ def background() -> Iterator[Background]:
     made.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def sink(background: Background) -> Iterator[RecordingSink]:
     made = RecordingSink(background)
     yield made
@@ -44,6 +45,22 @@ def make_shared(
     yield make
     for deployment in made:
         deployment.close()
+
+
+@pytest.fixture(scope="session")
+def hub(
+    kafka: Cluster | External, background: Background, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Deployment]:
+    """The deployment of all tests that only use what it does: with tenants and sources of their own."""
+    made = Deployment(background, kafka.bootstrap, tmp_path_factory.mktemp("hub"), backoff="300ms,400ms,500ms")
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def worker(hub: Deployment) -> Worker:
+    """Its one worker. Leave it running."""
+    return hub.started()
 
 
 @pytest.fixture

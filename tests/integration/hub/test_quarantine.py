@@ -10,7 +10,6 @@ from hub_app.dev.facts import NewFact, headers, topic_of
 from hub_app.dev.worker import Worker
 from hub_app.wire import quarantine
 from hub_app.wire.quarantine import Original
-from tests.integration.hub.conftest import MakeDeployment
 from tests.support.deployment import Deployment
 from tests.support.raw import RawName, RawRecord, write
 from tests.support.sink import RecordingSink, webhook_id
@@ -18,17 +17,13 @@ from tests.support.waiting import until
 
 Pairs = Sequence[tuple[str, bytes | None]]
 
-
-@pytest.fixture(scope="module")
-def hub(make_shared: MakeDeployment) -> Deployment:
-    return make_shared()
+TENANT, PATH = "quarantine", "/quarantine"
 
 
-@pytest.fixture(scope="module")
-def worker(hub: Deployment, sink: RecordingSink) -> Worker:
-    made = hub.started()
-    hub.api(made, "acme").subscribe(sink.url("/all"))
-    return made
+@pytest.fixture(scope="module", autouse=True)
+def subscribed(hub: Deployment, worker: Worker, sink: RecordingSink) -> None:
+    """Everything of the tenant goes to one path."""
+    hub.api(worker, TENANT).subscribe(sink.url(PATH))
 
 
 def odd_records(source: str) -> dict[str, tuple[RawRecord, str]]:
@@ -36,7 +31,7 @@ def odd_records(source: str) -> dict[str, tuple[RawRecord, str]]:
 
     def like(name: str, *more: tuple[str, bytes | None], **changed: bytes | None) -> Pairs:
         changes = tuple((f"ce-{key}", value) for key, value in changed.items())
-        return [*headers(NewFact(id=f"{source}-{name}", tenant="acme", source=source, headers=changes)), *more]
+        return [*headers(NewFact(id=f"{source}-{name}", tenant=TENANT, source=source, headers=changes)), *more]
 
     def record(pairs: Pairs, *, key: bytes | None = b"k", value: bytes | None = b"{}") -> RawRecord:
         return RawRecord(key, value, pairs)
@@ -86,11 +81,11 @@ def read_back(hub: Deployment, source: str, count: int) -> dict[int, Original]:
 def test_each_kind_has_its_reason_and_its_bytes(hub: Deployment, worker: Worker, sink: RecordingSink) -> None:
     source = hub.source("odd")
     odd = odd_records(source)
-    last = NewFact(id=f"{source}-last", tenant="acme", source=source)
+    last = NewFact(id=f"{source}-last", tenant=TENANT, source=source)
     records = [*(record for record, _ in odd.values()), RawRecord(b"k", last.body, headers(last))]
     hub.run(write(hub.bootstrap, topic_of(source), 1, records))
-    good = [NewFact(id=f"{source}-{name}", tenant="acme", source=source) for name, (_, why) in odd.items() if not why]
-    sink.wait_for("/all", map(webhook_id, [*good, last]))
+    good = [NewFact(id=f"{source}-{name}", tenant=TENANT, source=source) for name, (_, why) in odd.items() if not why]
+    sink.wait_for(PATH, map(webhook_id, [*good, last]))
     quarantined = read_back(hub, source, len(odd) - len(good))
     for offset, (name, (record, reason)) in enumerate(odd.items()):
         if not reason:
@@ -112,10 +107,10 @@ def _bytes(name: str) -> bytes:
 
 def test_a_null_payload_is_delivered_empty(hub: Deployment, worker: Worker, sink: RecordingSink) -> None:
     source = hub.source("null")
-    fact = NewFact(id=source, tenant="acme", source=source)
+    fact = NewFact(id=source, tenant=TENANT, source=source)
     hub.run(write(hub.bootstrap, topic_of(source), 0, [RawRecord(None, None, headers(fact))]))
-    sink.wait_for("/all", [webhook_id(fact)])
-    [request] = sink.requests("/all", webhook_id(fact))
+    sink.wait_for(PATH, [webhook_id(fact)])
+    [request] = sink.requests(PATH, webhook_id(fact))
     assert request.body == b""
     assert request.header("content-length") == "0"
 
@@ -126,12 +121,12 @@ def test_the_largest_payload_passes_and_one_byte_more_does_not(
     """A producer's topic that takes more than the hub does."""
     source = hub.source("large", create=False)
     hub.run(hub.make_topic(topic_of(source), {"max.message.bytes": str(4 << 20)}))
-    fits = NewFact(id=f"{source}-fits", tenant="acme", source=source, body=b"f" * (1 << 20))
-    over = NewFact(id=f"{source}-over", tenant="acme", source=source, body=b"o" * ((1 << 20) + 1))
+    fits = NewFact(id=f"{source}-fits", tenant=TENANT, source=source, body=b"f" * (1 << 20))
+    over = NewFact(id=f"{source}-over", tenant=TENANT, source=source, body=b"o" * ((1 << 20) + 1))
     for fact in (over, fits):
         hub.run(write(hub.bootstrap, topic_of(source), 0, [RawRecord(b"k", fact.body, headers(fact))]))
-    sink.wait_for("/all", [webhook_id(fits)])
-    [request] = sink.requests("/all", webhook_id(fits))
+    sink.wait_for(PATH, [webhook_id(fits)])
+    [request] = sink.requests(PATH, webhook_id(fits))
     assert request.body == fits.body
     [refused] = read_back(hub, source, 1).values()
     assert (refused.reason, refused.value) == ("payload_too_large", over.body)
