@@ -16,7 +16,7 @@ from hub_app.domain.egress import EgressPolicy, UrlProblem, check_url
 from hub_app.domain.ids import event_id
 from hub_app.domain.limits import MINUTE_MS, SECOND_MS
 from hub_app.domain.signing import Signer, WebhookHead
-from hub_app.domain.subscription import Subscription, signing_secrets
+from hub_app.domain.subscription import Subscription, WebhookSink, signing_secrets
 from hub_app.ports import Answer, Clock, Entropy, Keyring, Request, SecretUnavailable, Sender, Target
 from tables.subscriptions import SubscriptionsTable
 
@@ -150,9 +150,10 @@ class Attempter:
         ready = self._prepared.get(subscription.id)
         if ready is not None and ready.subscription is subscription and now_ms < ready.until_ms:
             return ready
-        url = check_url(
-            subscription.sink.url, allow_private=self._policy.allow_private, allow_cidrs=self._policy.allow_cidrs
-        )
+        sink = subscription.sink
+        if not isinstance(sink, WebhookSink):
+            return UrlProblem("sink", "is no webhook")
+        url = check_url(sink.url, allow_private=self._policy.allow_private, allow_cidrs=self._policy.allow_cidrs)
         if isinstance(url, UrlProblem):
             return url
         context = secret_context(subscription)
@@ -166,8 +167,8 @@ class Attempter:
             until_ms if until_ms > now_ms else 1 << 62,
             Target(url.scheme, url.host, url.port),
             url.path.encode(),
-            WebhookHead(signer=Signer(secrets), user_agent=self._user_agent, static_headers=subscription.sink.headers),
-            min(self.timeout_ms, subscription.sink.timeout_ms),
+            WebhookHead(signer=Signer(secrets), user_agent=self._user_agent, static_headers=sink.headers),
+            min(self.timeout_ms, sink.timeout_ms),
         )
         if len(self._prepared) >= PREPARED_MAX:
             self._prepared.clear()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final, TypeGuard
 
 from hub_app.domain.attributes import no_control
@@ -17,8 +18,9 @@ from hub_app.domain.limits import (
     STATIC_HEADERS_CHARS_MAX,
     STATIC_HEADERS_MAX,
 )
+from hub_app.domain.queue_sinks import QUEUE_RULES, QueueRules, judge_queue, queue_destination
 from hub_app.domain.signing import static_header_problem
-from hub_app.domain.subscription import Draft, Subscription, WebhookSink
+from hub_app.domain.subscription import Draft, QueueSink, Sink, Subscription, WebhookSink
 from hub_app.domain.subscription_json import MASK, looks_secret, sink_json
 
 UrlCheck = Callable[[str], tuple[str, str]]
@@ -31,9 +33,9 @@ _WEBHOOK_FIELDS: Final = ("type", "url", "headers", "timeout_ms")
 class _Asked:
     """One request under judgement. Each method gives the value, or notes the problem and gives something harmless."""
 
-    def __init__(self, check_url: UrlCheck, timeout_ms_max: int) -> None:
+    def __init__(self, check_url: UrlCheck, timeout_ms_max: int, queues: QueueRules) -> None:
         self.problems: list[FieldProblem] = []
-        self.check_url, self.timeout_ms_max = check_url, timeout_ms_max
+        self.check_url, self.timeout_ms_max, self.queues = check_url, timeout_ms_max, queues
 
     def wrong(self, pointer: str, detail: str) -> None:
         self.problems.append(FieldProblem(pointer, detail))
@@ -81,7 +83,7 @@ class _Asked:
         self.problems += [one for one in parsed if isinstance(one, FieldProblem)]
         return tuple(one for one in parsed if isinstance(one, Filter))
 
-    def sink(self, value: object) -> tuple[WebhookSink, str]:
+    def sink(self, value: object) -> tuple[Sink, str]:
         if not isinstance(value, Mapping):
             self.wrong("/sink", "must be an object with a type")
             return _NO_SINK
@@ -120,6 +122,10 @@ class _Asked:
             url=destination, headers=self.headers(obj.get("headers")), timeout_ms=timeout_ms
         ), destination
 
+    def queue(self, obj: Mapping[str, object]) -> tuple[QueueSink, str]:
+        sink = judge_queue(obj, self.queues, self.wrong)
+        return sink, queue_destination(sink)
+
     def headers(self, value: object) -> tuple[tuple[str, str], ...]:
         if value is None:
             return ()
@@ -142,9 +148,9 @@ class _Asked:
 _NO_SINK: Final = (WebhookSink(url=""), "")
 
 # Sinks this product knows; None: named, and refused until built. Lifting one is its line here.
-SINKS: Final[Mapping[str, Callable[[_Asked, Mapping[str, object]], tuple[WebhookSink, str]] | None]] = {
+SINKS: Final[Mapping[str, Callable[[_Asked, Mapping[str, object]], tuple[Sink, str]] | None]] = {
     "webhook": _Asked.webhook,
-    "queue": None,
+    "queue": _Asked.queue,
     "sqs": None,
     "eventbridge": None,
     "rabbitmq": None,
@@ -152,12 +158,14 @@ SINKS: Final[Mapping[str, Callable[[_Asked, Mapping[str, object]], tuple[Webhook
 }
 
 
-def parse_draft(obj: object, *, check_url: UrlCheck, timeout_ms_max: int = 10_000) -> Draft | tuple[FieldProblem, ...]:
+def parse_draft(
+    obj: object, *, check_url: UrlCheck, timeout_ms_max: int = 10_000, queues: QueueRules = QUEUE_RULES
+) -> Draft | tuple[FieldProblem, ...]:
     """A create request. Every problem at once; unknown fields are refused by name. The sink's time-out defaults to
     `timeout_ms_max`."""
     if not isinstance(obj, Mapping):
         return (FieldProblem("", "must be a JSON object"),)
-    asked = _Asked(check_url, timeout_ms_max)
+    asked = _Asked(check_url, timeout_ms_max, queues)
     asked.only(obj, _FIELDS)
     sink, destination = asked.sink(obj.get("sink"))
     draft = Draft(
@@ -174,18 +182,22 @@ def parse_draft(obj: object, *, check_url: UrlCheck, timeout_ms_max: int = 10_00
 
 
 def parse_patch(
-    obj: object, current: Subscription, *, check_url: UrlCheck, timeout_ms_max: int = 10_000
+    obj: object,
+    current: Subscription,
+    *,
+    check_url: UrlCheck,
+    timeout_ms_max: int = 10_000,
+    queues: QueueRules = QUEUE_RULES,
 ) -> Draft | tuple[FieldProblem, ...]:
     """A change request over `current`: what the subscription should be afterwards. Fields given replace; inside `sink`
-    and its headers too, unless its type changes, where a header given as null goes and one given as the mask stays.
-    What is kept is judged again: the rules may have become stricter."""
+    and its headers too, where a header given as null goes and one given as the mask stays. The type of the sink and a
+    queue's address stay. What is kept is judged again: the rules may have become stricter."""
     if not isinstance(obj, Mapping):
         return (FieldProblem("", "must be a JSON object"),)
     if "verify" in obj:
         return (FieldProblem("/verify", "unknown field"),)
     kept = current.sink
-    # A bound that was lowered since must not make every change fail.
-    before = sink_json(kept) | {"timeout_ms": min(kept.timeout_ms, timeout_ms_max)}
+    before = sink_json(_within(kept, timeout_ms_max, queues))
     merged: dict[str, object] = {
         "name": current.name,
         "event_types": list(current.event_types),
@@ -196,13 +208,29 @@ def parse_patch(
     }
     merged |= obj
     asked = obj.get("sink")
-    if isinstance(asked, Mapping) and asked.get("type", before["type"]) == before["type"]:
+    fixed: list[FieldProblem] = []
+    if isinstance(asked, Mapping):
         sink = before | dict(asked)
         headers = asked.get("headers")
-        if isinstance(headers, Mapping):
+        if isinstance(kept, WebhookSink) and isinstance(headers, Mapping):
             sink["headers"] = _merge_headers(dict(kept.headers), headers)
         merged["sink"] = sink
-    return parse_draft(merged, check_url=check_url, timeout_ms_max=timeout_ms_max)
+        stays = ("type",) if isinstance(kept, WebhookSink) else ("type", "topic", "name")
+        fixed = [
+            FieldProblem(f"/sink/{name}", "cannot be changed; make another subscription")
+            for name in stays
+            if sink[name] != before[name]
+        ]
+    if fixed:
+        return tuple(fixed)
+    return parse_draft(merged, check_url=check_url, timeout_ms_max=timeout_ms_max, queues=queues)
+
+
+def _within(sink: Sink, timeout_ms_max: int, queues: QueueRules) -> Sink:
+    """A bound that was lowered since must not make every change fail."""
+    if isinstance(sink, WebhookSink):
+        return replace(sink, timeout_ms=min(sink.timeout_ms, timeout_ms_max))
+    return replace(sink, lock_ms=max(sink.lock_ms, queues.lock_ms_min), ttl_ms=min(sink.ttl_ms, queues.ttl_ms_max))
 
 
 def _merge_headers(kept: dict[str, str], asked: Mapping[str, object]) -> dict[str, object]:

@@ -104,6 +104,30 @@ NAMES_RESOLVED_MAX = 1_024
 LOOKUPS_MAX = 32
 """At once. More names than this would have to hang before a good one waits."""
 
+# -- queues: docs/queues.md --------------------------------------------------------------------------------------------
+QUEUE_NAME_BYTES_MAX = 256
+"""Of a topic published to, and of a queue."""
+QUEUE_LOCK_MS_MIN = 60 * SECOND_MS
+"""A deployment for tests may allow less."""
+QUEUE_LOCK_MS_MAX = 300 * SECOND_MS
+QUEUE_RENEW_MS_MAX = 1 * HOUR_MS
+"""After its first lock a delivery can be renewed for this long."""
+QUEUE_DELIVERIES_MAX = 10
+QUEUE_TTL_SLACK_MS = 24 * HOUR_MS
+"""An event's time to live ends this long before the event itself is taken away."""
+QUEUE_DELAYS_S = (0, 10, 60, 600, 3_600)
+"""Of a release."""
+QUEUE_TOKENS_MAX = 1_000
+"""In one request."""
+QUEUE_RECEIVED_MAX = 100
+QUEUE_WAIT_S_MIN, QUEUE_WAIT_S_MAX, QUEUE_WAIT_S = 10, 120, 60
+QUEUE_ANSWER_BYTES_MAX = 4 * MIB
+"""Payloads in one answer, as stored; one event is always given."""
+QUEUE_MARKS_PER_RECORD_MAX = 4_096
+PUBLISH_BYTES_MAX = 1 * MIB
+"""One event and one batch."""
+PUBLISH_EVENTS_MAX = 1_000
+
 # -- a job's life: docs/delivery.md, "Back-off curve" and "Auto-disable" -----------------------------------------------
 SUSPENDED_MS_MAX = 96 * HOUR_MS
 """After its subscription became inactive, or after it was first deferred, a job is given up at this age."""
@@ -139,3 +163,8 @@ assert ORIGIN_BYTES_MAX >= SOURCE_BYTES_MAX
 assert EVENT_TYPE_CHARS_MAX > RESOURCE_TYPE_BYTES_MAX + EVENT_TYPE_BYTES_MAX
 assert SUSPENDED_MS_MAX + OUTAGE_MS_MAX < TOMBSTONE_MS
 assert SEGMENT_MS < SUSPENDED_MS_MAX
+assert QUEUE_LOCK_MS_MIN <= QUEUE_LOCK_MS_MAX <= QUEUE_RENEW_MS_MAX < QUEUE_TTL_SLACK_MS
+assert QUEUE_RENEW_MS_MAX + QUEUE_LOCK_MS_MAX < QUEUE_TTL_SLACK_MS  # what is locked as its time ends is still there
+assert QUEUE_MARKS_PER_RECORD_MAX * 64 <= RECORD_BYTES_MAX
+assert PUBLISH_BYTES_MAX <= PAYLOAD_BYTES_MAX
+assert QUEUE_NAME_BYTES_MAX <= TEXT_BYTES_MAX

@@ -8,14 +8,14 @@ from typing import Final, NamedTuple
 from hub_app.domain.event_types import patterns_for
 from hub_app.domain.fact import Fact
 from hub_app.domain.filters import Predicate, compile_filter, compile_filters, payload_json
-from hub_app.domain.subscription import Subscription
+from hub_app.domain.subscription import QueueSink, Subscription
 
 _KNOWN_TYPES_MAX: Final = 256
 """Event types whose subscriptions are remembered per tenant; with more, all are forgotten and found again."""
 
 
 class Mismatch(NamedTuple):
-    """The first condition that failed: tenant, enabled, verification_state, event_types, origin or filters."""
+    """The first condition that failed: tenant, enabled, verification_state, topic, event_types, origin or filters."""
 
     condition: str
     detail: str
@@ -24,6 +24,7 @@ class Mismatch(NamedTuple):
 class _Entry(NamedTuple):
     order: int
     subscription: Subscription
+    topic: str | None
     origin: frozenset[str] | None
     holds: Predicate | None
 
@@ -43,6 +44,7 @@ class Index:
                 entry = _Entry(
                     order,
                     subscription,
+                    subscription.sink.topic if isinstance(subscription.sink, QueueSink) else None,
                     frozenset(subscription.origin) if subscription.origin else None,
                     compile_filters(subscription.filters) if subscription.filters else None,
                 )
@@ -58,7 +60,9 @@ class Index:
             entries = self._find(fact.event_type)
         received = []
         view: tuple[dict[str, str], Callable[[], object]] | None = None
-        for _, subscription, origin, holds in entries:
+        for _, subscription, topic, origin, holds in entries:
+            if topic is not None and topic != fact.topic:
+                continue
             if origin is not None and fact.source not in origin:
                 continue
             if holds is not None:
@@ -101,6 +105,8 @@ def explain(subscription: Subscription, fact: Fact) -> Mismatch | None:
         return Mismatch("enabled", subscription.disabled_reason or "disabled")
     if not subscription.receives:
         return Mismatch("verification_state", subscription.verification_state)
+    if isinstance(subscription.sink, QueueSink) and subscription.sink.topic != fact.topic:
+        return Mismatch("topic", f"{fact.topic} is not {subscription.sink.topic}")
     if not set(patterns_for(fact.event_type)).intersection(subscription.event_types):
         return Mismatch("event_types", f"{fact.event_type} is none of {', '.join(subscription.event_types)}")
     if subscription.origin and fact.source not in subscription.origin:

@@ -35,6 +35,21 @@ class WebhookSink:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QueueSink:
+    """Events wait in the hub until they are received. `topic`: the one published to, or the `ce-source` of facts from
+    Kafka; with `name` it is the queue's address, and does not change."""
+
+    topic: str
+    name: str
+    lock_ms: int
+    deliveries_max: int
+    ttl_ms: int
+
+
+Sink = WebhookSink | QueueSink
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
     """What a request asks for, checked (`drafts.parse_draft`). `verify` false: do not probe at once."""
 
@@ -42,7 +57,7 @@ class Draft:
     event_types: tuple[str, ...]
     origin: tuple[str, ...]
     filters: tuple[Filter, ...]
-    sink: WebhookSink
+    sink: Sink
     destination: str
     enabled: bool = True
     verify: bool = True
@@ -61,7 +76,7 @@ class Subscription:
     event_types: tuple[str, ...]
     origin: tuple[str, ...]
     filters: tuple[Filter, ...]
-    sink: WebhookSink
+    sink: Sink
     destination: str
     enabled: bool
     verification_state: Verification
@@ -84,7 +99,8 @@ class Subscription:
 
 # -- life --------------------------------------------------------------------------------------------------------------
 def created(draft: Draft, *, id: str, tenant: str, secret: str, now_ms: int) -> Subscription:
-    """`pending` until its sink is verified; revision 1."""
+    """`pending` until its sink is verified; a queue, which is our own, is active. Revision 1."""
+    is_queue = isinstance(draft.sink, QueueSink)
     return Subscription(
         id=id,
         tenant=tenant,
@@ -95,11 +111,11 @@ def created(draft: Draft, *, id: str, tenant: str, secret: str, now_ms: int) -> 
         sink=draft.sink,
         destination=draft.destination,
         enabled=draft.enabled,
-        verification_state=Verification.PENDING,
+        verification_state=Verification.ACTIVE if is_queue else Verification.PENDING,
         disabled_reason=None if draft.enabled else BY_REQUEST,
         disabled_at_ms=None if draft.enabled else now_ms,
         enabled_at_ms=now_ms,
-        inactive_since_ms=now_ms,
+        inactive_since_ms=None if is_queue and draft.enabled else now_ms,
         created_at_ms=now_ms,
         updated_at_ms=now_ms,
         revision=1,

@@ -8,7 +8,9 @@ from typing import Final
 
 from hub_app.domain.filters import FieldProblem, Filter, parse_filters, to_json
 from hub_app.domain.instants import rfc3339
-from hub_app.domain.subscription import Subscription, Verification, WebhookSink
+from hub_app.domain.limits import SECOND_MS
+from hub_app.domain.queue_sinks import duration_ms, duration_text
+from hub_app.domain.subscription import QueueSink, Sink, Subscription, Verification, WebhookSink
 
 MASK: Final = "***"
 """Shown instead of the value of a static header that looks like a credential."""
@@ -16,8 +18,17 @@ MASK: Final = "***"
 _CREDENTIAL: Final = re.compile(r"auth|token|secret|key|passw|cookie|credential|session|signature", re.IGNORECASE)
 
 
-def sink_json(sink: WebhookSink) -> dict[str, object]:
+def sink_json(sink: Sink) -> dict[str, object]:
     """As a request writes it."""
+    if isinstance(sink, QueueSink):
+        return {
+            "type": "queue",
+            "topic": sink.topic,
+            "name": sink.name,
+            "receiveLockDurationInSeconds": sink.lock_ms // SECOND_MS,
+            "maxDeliveryCount": sink.deliveries_max,
+            "eventTimeToLive": duration_text(sink.ttl_ms),
+        }
     return {"type": "webhook", "url": sink.url, "headers": dict(sink.headers), "timeout_ms": sink.timeout_ms}
 
 
@@ -68,7 +79,8 @@ def to_public(subscription: Subscription) -> dict[str, object]:
     """The read model of the API; never a secret. Static headers that look like credentials are masked."""
     disabled_at_ms = subscription.disabled_at_ms
     sink = sink_json(subscription.sink)
-    sink["headers"] = {name: MASK if looks_secret(name) else value for name, value in subscription.sink.headers}
+    if isinstance(subscription.sink, WebhookSink):
+        sink["headers"] = {name: MASK if looks_secret(name) else value for name, value in subscription.sink.headers}
     return {
         "id": subscription.id,
         "tenant": subscription.tenant,
@@ -93,7 +105,9 @@ def looks_secret(header: str) -> bool:
     return _CREDENTIAL.search(header) is not None
 
 
-def _sink_of(obj: object) -> WebhookSink:
+def _sink_of(obj: object) -> Sink:
+    if isinstance(obj, Mapping) and obj.get("type") == "queue":
+        return _queue_of(obj)
     if not isinstance(obj, Mapping) or obj.get("type") != "webhook":
         raise ValueError("sink: not one that this version knows")
     get, headers = _Reader(obj), obj.get("headers")
@@ -101,6 +115,19 @@ def _sink_of(obj: object) -> WebhookSink:
         raise _malformed("headers", "an object")
     pairs = tuple((name, _Reader(headers).text(name)) for name in headers)
     return WebhookSink(url=get.text("url"), headers=pairs, timeout_ms=get.number("timeout_ms"))
+
+
+def _queue_of(obj: Mapping[str, object]) -> QueueSink:
+    get, ttl_ms = _Reader(obj), duration_ms(obj.get("eventTimeToLive"))
+    if ttl_ms is None:
+        raise _malformed("eventTimeToLive", "a duration")
+    return QueueSink(
+        topic=get.text("topic"),
+        name=get.text("name"),
+        lock_ms=get.number("receiveLockDurationInSeconds") * SECOND_MS,
+        deliveries_max=get.number("maxDeliveryCount"),
+        ttl_ms=ttl_ms,
+    )
 
 
 class _Reader:

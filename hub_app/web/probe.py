@@ -19,7 +19,7 @@ from hub_app.domain.egress import UrlProblem, check_url, parse_cidrs
 from hub_app.domain.ids import event_id
 from hub_app.domain.instants import rfc3339
 from hub_app.domain.signing import Signer, WebhookHead
-from hub_app.domain.subscription import Subscription, signing_secrets
+from hub_app.domain.subscription import Subscription, WebhookSink, signing_secrets
 from hub_app.ports import Answer, Failure, Request, SecretUnavailable, Target
 from hub_app.web.deps import WebDeps
 
@@ -65,21 +65,23 @@ class Prober:
         return probed
 
     async def _send(self, subscription: Subscription) -> Probed:
-        settings = self._deps.settings
-        request = self._request(subscription)
+        settings, sink = self._deps.settings, subscription.sink
+        if not isinstance(sink, WebhookSink):
+            return Probed(True, None, "")  # a queue is our own
+        request = self._request(subscription, sink)
         if isinstance(request, UrlProblem):
             return Probed(False, None, f"{request.field}: {request.detail}")
         answer = await self._deps.sender.send(
             request,
             connect_timeout_ms=settings.dispatch_connect_timeout_ms,
-            timeout_ms=min(settings.dispatch_timeout_ms, subscription.sink.timeout_ms),
+            timeout_ms=min(settings.dispatch_timeout_ms, sink.timeout_ms),
         )
         return _judge(answer)
 
-    def _request(self, subscription: Subscription) -> Request | UrlProblem:
+    def _request(self, subscription: Subscription, sink: WebhookSink) -> Request | UrlProblem:
         settings, now_ms = self._deps.settings, self._deps.clock.now_ms()
         url = check_url(
-            subscription.sink.url,
+            sink.url,
             allow_private=settings.allow_private_sinks,
             allow_cidrs=parse_cidrs(settings.sink_allow_cidrs),
         )
@@ -88,7 +90,7 @@ class Prober:
         head = WebhookHead(
             signer=Signer(self._secrets(subscription, now_ms)),
             user_agent=f"streaming-hub/{self._deps.version}",
-            static_headers=subscription.sink.headers,
+            static_headers=sink.headers,
         )
         body = orjson.dumps({"subscription": subscription.id, "message": MESSAGE})
         id = self._deps.entropy.token(16).hex()

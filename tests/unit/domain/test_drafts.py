@@ -160,7 +160,7 @@ def test_sinks_that_are_known_and_not_built(kind: str) -> None:
 
 def test_the_sinks_of_the_schema() -> None:
     assert list(SINKS) == ["webhook", "queue", "sqs", "eventbridge", "rabbitmq", "kafka"]
-    assert [kind for kind, parse in SINKS.items() if parse] == ["webhook"]
+    assert [kind for kind, parse in SINKS.items() if parse] == ["webhook", "queue"]
 
 
 # -- changes -----------------------------------------------------------------------------------------------------------
