@@ -48,6 +48,15 @@ def real_ports(settings: Settings) -> Ports:
     )
 
 
+class HubWorker(faust.Worker):  # type: ignore[misc]
+    """Faust's worker without a spinner, which hides the cursor of whoever's process ends early and puts control codes
+    into logs, and without standard error turned into log lines: what refuses to start says so there, plainly."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **{**options, "redirect_stdouts": False})
+        self.spinner = None
+
+
 class HubBoot(BootStrategy):  # type: ignore[misc]
     """What a worker starts, in this order; it stops in the reverse one. No Kafka of Faust's."""
 
@@ -97,7 +106,7 @@ def build_app(settings: Settings) -> HubApp:
         web_in_thread=False,
         web_application_options={"client_max_size": 8 << 20},
         logging_config=logging_config(settings.log_level, settings.log_format),
-        worker_redirect_stdouts=False,
+        Worker=HubWorker,
     )
     app.settings = settings
     app.web.production_blueprints = []  # Faust's own pages (/router, /table) stay off

@@ -51,20 +51,27 @@ class Provisioned(NamedTuple):
 
 
 async def provision(config: KafkaConfig, specs: Sequence[TopicSpec], *, local: bool) -> Provisioned:
-    """Idempotent, safe to run by several workers at once. Raises only when the broker cannot be reached."""
+    """Idempotent, safe to run by several workers at once. A topic with another number of partitions stops it before
+    anything is made: what a wrong setting would create, the right one could not use. Raises only when the broker
+    cannot be reached."""
     admin = make_admin(config)
     try:
         await admin.start()
         cluster = await admin.describe_cluster()
         existing = set(await admin.list_topics())
+        cluster_id = str(cluster.get("cluster_id") or "")
+        problems = await _check_partitions(admin, [s for s in specs if s.name in existing])
+        if problems:
+            return Provisioned(cluster_id, (), (), problems)
         created, problems = await _create(admin, [s for s in specs if s.name not in existing])
         broken = {p.subject for p in problems}
-        wanted = [s for s in specs if s.name not in broken]
-        problems += await _check_partitions(admin, wanted)
-        altered, trouble = await _align(admin, [s for s in wanted if s.name in existing])
+        problems += await _check_partitions(
+            admin, [s for s in specs if s.name not in existing and s.name not in broken]
+        )
+        altered, trouble = await _align(admin, [s for s in specs if s.name in existing])
         problems += trouble
         problems += await _check_brokers(admin, [b["node_id"] for b in cluster["brokers"]], local=local)
-        return Provisioned(str(cluster.get("cluster_id") or ""), created, altered, problems)
+        return Provisioned(cluster_id, created, altered, problems)
     finally:
         await admin.close()
 

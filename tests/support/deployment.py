@@ -85,6 +85,14 @@ class Deployment:
         finally:
             await admin.close()
 
+    async def list_topics(self) -> list[str]:
+        admin = AIOKafkaAdminClient(bootstrap_servers=self.bootstrap)
+        await admin.start()
+        try:
+            return sorted(await admin.list_topics())
+        finally:
+            await admin.close()
+
     def send(self, facts: Sequence[NewFact], *, compression: str | None = "lz4") -> None:
         """All acknowledged."""
 

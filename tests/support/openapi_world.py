@@ -1,0 +1,44 @@
+"""Something of everything, for requests that are made up to meet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from tests.fakes.facts import fact
+from tests.fakes.workers import Deployment, Worker
+
+TENANT = "t"
+
+
+class World(NamedTuple):
+    """`parts`: values of path parameters that exist, by name, or by path and name."""
+
+    key: str
+    parts: Mapping[str, list[Any]]
+
+
+async def prepared(hub: Deployment, worker: Worker) -> World:
+    key = await hub.key(worker, TENANT)
+    subscriptions = []
+    for number in range(3):
+        wish = {
+            "name": f"n{number}",
+            "event_types": ["*"],
+            "sink": {"type": "webhook", "url": "https://crm.example.com/in"},
+        }
+        reply = await hub.ask(worker, "POST", "/v1/subscriptions", key=key, json=wish)
+        assert isinstance(reply.json, dict)
+        subscriptions.append(reply.json["id"])
+    keys = [(await hub.key(worker, TENANT)).split("_")[1] for _ in range(3)]
+    inbox = hub.cluster.inboxes[hub.cluster.shard_of(TENANT)]
+    inbox.add(*(fact(seq, TENANT) for seq in range(1, 9)))
+    return World(
+        key,
+        {
+            "id": subscriptions,
+            "seq": [1, 2, 8],
+            "tenant": [TENANT],
+            "/admin/tenants/{tenant}/keys/{id}:id": keys,
+        },
+    )
