@@ -7,9 +7,10 @@ side they belong to. `more` may be set with nothing left behind (a refill finds 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from agents.dispatch_shard import DispatchShard, Place
+from hub_app.domain.errors import StoreFailed
 from hub_app.domain.fairness import Scheduler
 from tables.jobs import Payload, Row
 
@@ -33,9 +34,18 @@ class Waiting:
 
 
 class Heads:
-    def __init__(self, scheduler: Scheduler[Row], *, head_rows: int = HEAD_ROWS, low_rows: int = LOW_ROWS) -> None:
-        """`head_rows`: how many of a destination's rows a refill brings; below `low_rows` it is refilled."""
-        self.scheduler, self._head_rows, self._low_rows = scheduler, head_rows, low_rows
+    def __init__(
+        self,
+        scheduler: Scheduler[Row],
+        *,
+        store_failed: Callable[[DispatchShard, StoreFailed], None],
+        head_rows: int = HEAD_ROWS,
+        low_rows: int = LOW_ROWS,
+    ) -> None:
+        """`head_rows`: how many of a destination's rows a refill brings; below `low_rows` it is refilled. A table that
+        cannot be read is `store_failed`'s, which suspends the shard; nothing here raises for it."""
+        self.scheduler, self._store_failed = scheduler, store_failed
+        self._head_rows, self._low_rows = head_rows, low_rows
         self.shards: dict[int, DispatchShard] = {}
         self._waiting: dict[int, dict[Place, Waiting]] = {}
         self._payload_bytes = 0
@@ -95,9 +105,13 @@ class Heads:
     def withdraw(self, shard: DispatchShard, row: Row) -> None:
         """The row no longer stands for anything (its table rows are gone or replaced already)."""
         shard.held.pop(row.job.delivery_id, None)
-        offered = shard.offered.get(row.job.delivery_id)
-        if offered is not None:
-            self._take_back(shard, offered)
+        self._give_up(shard, row.job.delivery_id)
+
+    def hold(self, shard: DispatchShard, delivery_id: bytes) -> None:
+        """Somebody else was found to have the job in hand: it waits for what comes of that."""
+        row = self._give_up(shard, delivery_id)
+        if row is not None:
+            shard.held[delivery_id] = row
 
     def pick(self, now_ms: int, monotonic_ms: int) -> Row | None:
         """The next row to attempt. It is in hand until it is settled (`DispatchShard.settle`, `let_go`)."""
@@ -125,13 +139,25 @@ class Heads:
         shard.offered[row.job.delivery_id] = row
         self.scheduler.offer(row.job.tenant, row.job.destination, row.due_ms, row)
 
-    def _take_back(self, shard: DispatchShard, row: Row) -> None:
-        """From memory to the table alone."""
+    def _give_up(self, shard: DispatchShard, delivery_id: bytes) -> Row | None:
+        row = shard.offered.get(delivery_id)
+        if row is not None:
+            waiting = self._take_out(shard, row)
+            if len(waiting.rows) < self._low_rows:
+                self._refill(shard, (row.job.tenant, row.job.destination))
+        return row
+
+    def _take_out(self, shard: DispatchShard, row: Row) -> Waiting:
         self._unload(row)
         del shard.offered[row.job.delivery_id]
         self.scheduler.remove(row)
         waiting = self._waiting[shard.number][row.job.tenant, row.job.destination]
         waiting.rows.pop(row, None)
+        return waiting
+
+    def _take_back(self, shard: DispatchShard, row: Row) -> None:
+        """From memory to the table alone."""
+        waiting = self._take_out(shard, row)
         waiting.horizon_ms = min(waiting.horizon_ms, row.due_ms) if waiting.more else row.due_ms
         waiting.more = True
 
@@ -156,21 +182,36 @@ class Heads:
 
     def _refill(self, shard: DispatchShard, place: Place) -> None:
         waiting = self._waiting[shard.number][place]
-        if not waiting.more:
+        if not waiting.more or shard.suspended or shard.closed:
             return
+        try:
+            offered = self._look_behind(shard, place, waiting)
+        except StoreFailed as error:
+            self._store_failed(shard, error)
+            return
+        for row in offered:
+            self._offer(shard, waiting, row)
+
+    def _look_behind(self, shard: DispatchShard, place: Place, waiting: Waiting) -> list[Row]:
+        """What is next in the table, with payloads while there is room for them; moves the horizon."""
         # The table also holds rows that are offered, held, or in hand: they are passed over.
         limit = self._head_rows + len(waiting.rows) + len(shard.in_hand) + len(shard.held)
         found = shard.table.earliest(*place, from_ms=waiting.horizon_ms, limit=limit)
         offered: list[Row] = []
         for row in found:
             key = row.job.delivery_id
+            if len(waiting.rows) + len(offered) >= self._head_rows:
+                waiting.horizon_ms = row.due_ms  # this one stays behind, and what follows it
+                break
             if key in shard.foreign:
                 shard.held.setdefault(key, row)
             elif key not in shard.offered and key not in shard.in_hand:
                 offered.append(row)
             waiting.horizon_ms = row.due_ms
-        waiting.more = len(found) == limit
-        room = self._payload_bytes < PAYLOADS_BYTES_MAX
-        payloads = shard.table.payloads([row.job.delivery_id for row in offered]) if room else [None] * len(offered)
-        for row, row.payload in zip(offered, payloads, strict=True):
-            self._offer(shard, waiting, row)
+        else:
+            waiting.more = len(found) == limit
+        if self._payload_bytes < PAYLOADS_BYTES_MAX:
+            payloads = shard.table.payloads([row.job.delivery_id for row in offered])
+            for row, payload in zip(offered, payloads, strict=True):
+                row.payload = payload
+        return offered
