@@ -49,7 +49,7 @@ class Dispatcher:
         self.workers, self._claim_batch, self._idle_interval_ms = workers, claim_batch, idle_interval_ms
         self._attempter, self._settler, self._clock, self._lease_valid = attempter, settler, clock, lease_valid
         self._claims, self._store_failed, self._log = claims, store_failed, Log("dispatch")
-        self.heads = Heads(Scheduler(workers))
+        self.heads = Heads(Scheduler(workers), store_failed=store_failed)
         self.draining = False
         self._pump_due = False
         self._timer: asyncio.TimerHandle | None = None
@@ -73,7 +73,7 @@ class Dispatcher:
             self.wake()
 
     def resume_when_ready(self, shard: DispatchShard) -> None:
-        if shard.suspended and shard.caught_up and not shard.closed:
+        if shard.suspended and shard.caught_up and not (shard.closed or shard.handing_over):
             self.heads.resume(shard)
             self.wake()
 
@@ -120,8 +120,8 @@ class Dispatcher:
     def _claim(self, shard: DispatchShard, claimed: list[tuple[Row, Subscription]], now_ms: int) -> None:
         deadline_ms = now_ms + self._attempter.timeout_ms
         for row, _ in claimed:
-            job = row.job
-            row.slot = self._claims.take(shard.number, job.delivery_id, Claim(job.attempt, job.reclaims, deadline_ms))
+            row.claim = Claim(row.job.attempt, row.job.reclaims, deadline_ms)
+            row.slot = self._claims.take(shard.number, row.job.delivery_id, row.claim)
         self._settler.note_claims(shard, [row for row, _ in claimed], deadline_ms, self._start, claimed)
 
     def _start(self, shard: DispatchShard, claimed: list[tuple[Row, Subscription]]) -> None:

@@ -7,12 +7,12 @@ claimed is left alone until its outcome shows in that log, or its deadline and a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from agents.dispatch import CLAIM_MARGIN_MS, Dispatcher
 from agents.dispatch_shard import DispatchShard, Place
 from agents.settle import Settler
-from hub_app.domain.delivery import finished_up_to
+from hub_app.domain.delivery import Version, finished_up_to, version
 from hub_app.domain.errors import StoreFailed
 from hub_app.domain.limits import HOUR_MS, MINUTE_MS
 from hub_app.kafka.reader import RangeReader
@@ -72,6 +72,7 @@ class DispatchShards:
         """Stop claiming, and let the claims made so far be in the log before somebody else reads it."""
         for number in shards:
             if number in self.shards:
+                self.shards[number].handing_over = True
                 self._dispatcher.heads.suspend(self.shards[number])
         await self._settler.flushed()
         self.commit_marks()
@@ -79,6 +80,7 @@ class DispatchShards:
     async def resumed(self, shards: frozenset[int]) -> None:
         for number in shards:
             if number in self.shards:
+                self.shards[number].handing_over = False
                 self._dispatcher.resume_when_ready(self.shards[number])
 
     async def closed(self, shard: int) -> None:
@@ -90,6 +92,12 @@ class DispatchShards:
         if left is not None:
             self._dispatcher.heads.close(left)
             left.closed = True
+            # Should the shard come back before these have ended, they are in other hands than the new opening's.
+            now_ms = self._clock.now_ms()
+            self._left.setdefault(shard, {}).update(
+                (key, row.claim or Claim(row.job.attempt, row.job.reclaims, now_ms))
+                for key, row in left.in_hand.items()
+            )
             left.table.store.close(clean=not left.in_hand)
 
     async def truncated(self, shard: int, topic: str, committed: int, end: int) -> None:
@@ -176,14 +184,14 @@ class DispatchShards:
         topic, number = self._names.attempts, shard.number
         stop = (await self._reader.end_offsets(topic, [number]))[number]
         start = shard.table.store.offset(topic)
-        if start is None:
+        if start is None or start > stop:  # an empty disk, or the log was made anew
             start = await self._first_outcome(number, waiting, stop)
         shard.foreign = shard.table.claims()
         batch = shard.table.store.batch()
-        for delivery_id, claim in self._left.pop(number, {}).items():  # this worker's own, from before it died
-            shard.foreign[delivery_id] = claim
-            shard.table.note_claim(batch, delivery_id, claim)
+        for delivery_id, claim in self._left.get(number, {}).items():  # this worker's own, from before
+            shard.note_claim(batch, delivery_id, claim)
         shard.table.store.write(batch)
+        self._left.pop(number, None)
         await self._apply_attempts(shard, start, stop)
 
     async def _first_outcome(self, number: int, waiting: Mapping[str, int], stop: int) -> int:
@@ -200,39 +208,49 @@ class DispatchShards:
     async def _apply_attempts(self, shard: DispatchShard, start: int, stop: int) -> None:
         """Applies outcomes and others' claims of [start, stop) of the attempts log."""
         async for records in self._reader.read_range(self._names.attempts, shard.number, start, stop):
-            outcomes = []
+            outcomes: list[tuple[bytes, Version]] = []
+            noted: list[bytes] = []
             batch = shard.table.store.batch()
             for record in records:
+                if record.offset in shard.mine:
+                    shard.mine.discard(record.offset)
+                    continue
                 entry = wire_attempts.read(record.headers, record.value)
                 if isinstance(entry, wire_attempts.Claimed):
-                    for claim in entry.claims:
-                        made = Claim(claim.attempt, claim.reclaims, claim.deadline_ms)
-                        if claim.delivery_id not in shard.in_hand:
-                            shard.foreign[claim.delivery_id] = made
-                            shard.table.note_claim(batch, claim.delivery_id, made)
+                    for id, attempt, _, reclaims, deadline_ms in entry.claims:
+                        if shard.note_claim(batch, id, Claim(attempt, reclaims, deadline_ms)):
+                            noted.append(id)
                 elif isinstance(entry, wire_attempts.Outcome):
-                    upto = finished_up_to(entry.kind, (entry.job.attempt, entry.job.moves))
-                    shard.foreign.pop(entry.job.delivery_id, None)
-                    shard.table.release(batch, entry.job.delivery_id)
-                    outcomes.append((entry.job.delivery_id, upto))
+                    job = entry.job
+                    upto = finished_up_to(entry.kind, (job.attempt, job.moves))
+                    shard.clear_claim(batch, job.delivery_id, max(upto[0], job.attempt))
+                    outcomes.append((job.delivery_id, upto))
+            stale = shard.apply_outcomes(batch, outcomes)
             shard.attempts_offset = records[-1].offset + 1
             batch.set_offset(self._names.attempts, shard.attempts_offset)
             shard.table.store.write(batch)
-            for row in shard.apply_outcomes(outcomes):
-                if shard.number in self.shards:
-                    self._dispatcher.heads.withdraw(shard, row)
+            for row in stale:
+                self._dispatcher.heads.withdraw(shard, row)
+            for id in noted:
+                self._dispatcher.heads.hold(shard, id)
         shard.attempts_offset = max(shard.attempts_offset, stop)
 
-    async def _survey(self, shard: DispatchShard) -> tuple[set[Place], list[Source]]:
+    async def _survey(self, shard: DispatchShard) -> tuple[Iterable[Place], list[Source]]:
         """Where the table holds rows and which records they stand for; in slices, so that other shards go on."""
-        places: set[Place] = set()
+        places: dict[Place, None] = {}
         sources: list[Source] = []
         count = 0
         for rows in shard.table.slices():
-            count += len(rows)
-            for row in rows:
-                places.add((row.job.tenant, row.job.destination))
+            batch = shard.table.store.batch()
+            for row, done in zip(rows, shard.table.finished([row.job.delivery_id for row in rows]), strict=True):
+                if version(row.job) <= done:  # it ended in the hands of the last opening, which could not forget it
+                    shard.table.drop(batch, row)
+                    continue
+                count += 1
+                places[row.job.tenant, row.job.destination] = None
                 sources.extend(row.sources)
+            if len(batch):
+                shard.table.store.write(batch)
             await asyncio.sleep(0)
         shard.table.count = count
         return places, sources
@@ -242,7 +260,7 @@ class DispatchShards:
         """Follows the attempts log while claims of others are open; later forgets old outcomes, by generations."""
         while True:
             try:
-                if shard.foreign:
+                if shard.foreign or shard.held:
                     await self._look_at_claims(shard)
                     await asyncio.sleep(TAIL_EVERY_S)
                 else:
@@ -259,9 +277,11 @@ class DispatchShards:
         number = shard.number
         stop = (await self._reader.end_offsets(self._names.attempts, [number]))[number]
         await self._apply_attempts(shard, shard.attempts_offset, stop)
-        now_ms = self._clock.now_ms()
-        late = [key for key, claim in shard.foreign.items() if now_ms > claim.deadline_ms + CLAIM_MARGIN_MS]
-        self._interrupted(shard, late)
+        late: list[bytes] = []
+        if shard.caught_up:  # before that a claim may be of a job that is still to be read
+            now_ms = self._clock.now_ms()
+            late = [key for key, claim in shard.foreign.items() if now_ms > claim.deadline_ms + CLAIM_MARGIN_MS]
+            self._interrupted(shard, late)
         freed = [row for key, row in shard.held.items() if key not in shard.foreign]
         for row in freed:
             del shard.held[row.job.delivery_id]

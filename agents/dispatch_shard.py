@@ -35,10 +35,13 @@ class DispatchShard:
         self.offered: dict[bytes, Row] = {}  # in memory, at the head of their destination
         self.in_hand: dict[bytes, Row] = {}  # claimed here, outcome not yet settled
         self.successors: dict[bytes, Row] = {}  # a newer version that arrived while the older one is in hand
+        self.told: dict[bytes, Version] = {}  # in hand, and ended up to here by somebody else
         self.foreign: dict[bytes, Claim] = {}  # claimed by another owner, or by this one before it died
+        self.mine: set[int] = set()  # records of the attempts log that this owner wrote and has yet to pass over
         self.held: dict[bytes, Row] = {}  # rows waiting for what comes of a foreign claim
         self.attempts_offset = 0
         self.suspended = True
+        self.handing_over = False  # a rebalance began: nothing is claimed, however ready the shard is
         self.closed = False
         self.unreadable = 0
 
@@ -61,29 +64,49 @@ class DispatchShard:
         self.low = {topic: LowWater(position, sorted(unfinished[topic])) for topic, position in positions.items()}
         self.until = dict(ends)
 
-    def apply_outcomes(self, outcomes: Iterable[tuple[bytes, Version]]) -> list[Row]:
+    def apply_outcomes(self, batch: Any, outcomes: Iterable[tuple[bytes, Version]]) -> list[Row]:
         """Outcomes read from the attempts log: (delivery id, version up to which they finish). Returns rows that no
-        longer stand for anything."""
+        longer stand for anything; the batch is still to be written."""
         latest: dict[bytes, Version] = {}
         for delivery_id, upto in outcomes:
             latest[delivery_id] = max(latest.get(delivery_id, NOTHING), upto)
-        if not latest:
-            return []
-        batch, stale = self.table.store.batch(), []
-        for row in self.table.rows(list(latest)):
-            if row is None or row.job.delivery_id in self.in_hand:
-                continue  # what is in hand settles by itself
-            if version(row.job) <= latest[row.job.delivery_id]:
+        ids, stale = list(latest), []
+        for delivery_id, row, known in zip(ids, self.table.rows(ids), self.table.finished(ids), strict=True):
+            upto = max(latest[delivery_id], known)
+            if upto > known:
+                self.table.mark_finished(batch, delivery_id, upto)
+            if delivery_id in self.in_hand:
+                self.told[delivery_id] = max(self.told.get(delivery_id, NOTHING), upto)  # settled with the attempt
+            elif row is not None and version(row.job) <= upto:
                 self.table.drop(batch, row)
                 self._finish_sources(row)
                 stale.append(row)
-        for delivery_id, upto in latest.items():
-            if upto > NOTHING:
-                self.table.mark_finished(batch, delivery_id, upto)
-                self.table.release(batch, delivery_id)
-                self.foreign.pop(delivery_id, None)
-        self.table.store.write(batch)
         return stale
+
+    # -- claims of others ----------------------------------------------------------------------------------------------
+    def note_claim(self, batch: Any, delivery_id: bytes, claim: Claim) -> bool:
+        """Somebody else has the job in hand. Of two claims the one that lasts longer counts: an owner that was
+        overtaken may write an older one late."""
+        noted = self.foreign.get(delivery_id)
+        if delivery_id in self.in_hand or (noted is not None and noted.deadline_ms > claim.deadline_ms):
+            return False
+        self.foreign[delivery_id] = claim
+        self.table.note_claim(batch, delivery_id, claim)
+        return True
+
+    def clear_claim(self, batch: Any, delivery_id: bytes, attempt: int) -> None:
+        """An outcome ends the claims of its attempt and of earlier ones; a later one it knows nothing of."""
+        noted = self.foreign.get(delivery_id)
+        if noted is not None and noted.attempt <= attempt:
+            del self.foreign[delivery_id]
+            self.table.release(batch, delivery_id)
+
+    def wrote(self, offsets: Iterable[int | None]) -> None:
+        """Where this owner's own records lie in the attempts log. Only who follows that log has to know them."""
+        if self.foreign:
+            self.mine.update(offset for offset in offsets if offset is not None)
+        else:
+            self.mine.clear()
 
     # -- reading -------------------------------------------------------------------------------------------------------
     def take_in(self, topic: str, records: Sequence[Any], next_offset: int) -> Taken:
@@ -99,14 +122,13 @@ class DispatchShard:
         batch, low = self.table.store.batch(), self.low[topic]
         fresh: dict[bytes, Row] = {}
         stale: list[Row] = []
-        for (record, job, headers), done, stored in zip(
-            jobs, self.table.finished(ids), self.table.rows(ids), strict=True
-        ):
+        stored = {row.job.delivery_id: row for row in self.table.rows(ids) if row}  # one for all records of a job
+        for (record, job, headers), done in zip(jobs, self.table.finished(ids), strict=True):
             key, source = job.delivery_id, (topic, record.offset)
             if version(job) <= done:
                 continue
             low.read(record.offset)
-            known = fresh.get(key) or self._in_memory(key) or stored
+            known = fresh.get(key) or self._in_memory(key) or stored.get(key)
             if known is None:
                 row = fresh[key] = Row(job, job.not_before_ms or job.received_at_ms, (source,), self.number)
                 row.payload = (headers, record.value or b"")
@@ -163,7 +185,8 @@ class DispatchShard:
         key = row.job.delivery_id
         self.in_hand.pop(key, None)
         newer = self.successors.pop(key, None)
-        if upto == NOTHING and newer is None:
+        upto = max(upto, self.told.pop(key, NOTHING))
+        if version(row.job) > upto and newer is None:
             return row
         if upto > NOTHING:
             self.table.mark_finished(batch, key, upto)

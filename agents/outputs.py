@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hub_app.kafka.producer import Outbox
+from hub_app.kafka.producer import Flushed, Outbox
 from hub_app.topics import partition_for
 from hub_app.wire import quarantine as wire_quarantine
 
@@ -12,12 +12,13 @@ class OutputRefused(Exception):
     again, and readiness says why."""
 
 
-async def flush(outbox: Outbox) -> None:
+async def flush(outbox: Outbox) -> Flushed:
     """Every output is acknowledged, or this raises."""
     flushed = await outbox.flush()
     if flushed.refused:
         first = flushed.refused[0]
         raise OutputRefused(f"record for {first.topic}/{first.partition}: {first.reason}")
+    return flushed
 
 
 def quarantine(

@@ -192,7 +192,9 @@ class Settler:
             key = destination_key(job.tenant, job.destination)
             headers = wire_attempts.write(outcome, settled.headers)
             outbox.add(topic, settled.shard.number, key, wire_attempts.value(outcome), headers)
-        await flush(outbox)
+        flushed = await flush(outbox)
+        for shard in {c.shard: None for c in tick.claimed} | {s.shard: None for s in tick.settled}:
+            shard.wrote(flushed.offsets.get((topic, shard.number), ()))
 
     def _forget(self, tick: _Tick) -> None:
         for claimed in tick.claimed:

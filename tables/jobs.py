@@ -49,13 +49,14 @@ Payload = tuple[tuple[tuple[str, bytes], ...], bytes]
 class Row:
     """One job in memory: the head of a destination, or in the hands of a worker. `due_ms` may lie later than the
     record's own not-before time (a deferral moves only the row). `payload` is kept while there is room for it, else
-    read from the table when it is needed; `slot` is that of its claim."""
+    read from the table when it is needed; `claim` is this worker's, in `slot` of its file."""
 
-    __slots__ = ("due_ms", "job", "payload", "shard", "slot", "sources")
+    __slots__ = ("claim", "due_ms", "job", "payload", "shard", "slot", "sources")
 
     def __init__(self, job: Job, due_ms: int, sources: tuple[Source, ...], shard: int) -> None:
         self.job, self.due_ms, self.sources, self.shard = job, due_ms, sources, shard
         self.payload: Payload | None = None
+        self.claim: Claim | None = None
         self.slot = -1
 
 
