@@ -13,7 +13,7 @@ import uvloop
 from hub_app.dev.demo.plan import Plan
 from hub_app.dev.facts import FactProducer
 
-CHUNK = 20
+CHUNK = 10
 
 
 async def publish(bootstrap: str, plan: Plan, seconds: float) -> None:
