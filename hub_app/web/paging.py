@@ -9,11 +9,17 @@ from typing import Final, NamedTuple, TypeVar
 
 from aiohttp import web
 
+from hub_app.web.describe import Query
 from hub_app.web.problems import Problem, invalid_query
+from hub_app.web.shapes import Text, Whole
 
 LIMIT_DEFAULT: Final = 100
 LIMIT_MAX: Final = 1_000
 _CURSOR: Final = re.compile(r"([0-9]{1,16})\.([A-Za-z0-9_]{1,80})", re.ASCII)
+
+CURSOR: Final = Query("cursor", Text(pattern=_CURSOR.pattern), "the `next` of the answer before")
+LIMIT: Final = Query("limit", Whole(low=1, high=LIMIT_MAX), f"rows of a page; {LIMIT_DEFAULT} when not given")
+PAGING: Final = (CURSOR, LIMIT)
 
 Place = tuple[int, str]
 """(made at, id): the order of a list."""

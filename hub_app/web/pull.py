@@ -19,8 +19,10 @@ from hub_app.domain.event_types import pattern_problem, patterns_for
 from hub_app.domain.fact import Fact
 from hub_app.domain.instants import rfc3339
 from hub_app.web.deps import InboxReader, WebDeps
+from hub_app.web.describe import Query as Parameter
 from hub_app.web.problems import Problem, invalid_query, json_response, not_found, unavailable
-from hub_app.web.serve import Ask
+from hub_app.web.serve import WAIT_MS_MAX, Ask
+from hub_app.web.shapes import Text, Whole
 from hub_app.web.strict_json import is_json_type
 
 LIMIT_DEFAULT: Final = 100
@@ -30,6 +32,13 @@ SEQ_MAX: Final = (1 << 63) - 1
 START: Final = "start"
 BEFORE_ALL: Final = -1
 LISTED_MAX: Final = 50  # types or origins in one query
+PULLING: Final = (
+    Parameter("after", Text(length_max=19), "the `next` of the answer before, or the seq of the last event seen"),
+    Parameter("limit", Whole(low=1, high=LIMIT_MAX), f"events of a page; {LIMIT_DEFAULT} when not given"),
+    Parameter("type", Text(length_min=1, length_max=512), "patterns, as those of a subscription", repeated=True),
+    Parameter("origin", Text(length_min=1), "sources", repeated=True),
+    Parameter("wait", Whole(low=0, high=WAIT_MS_MAX // 1000), "seconds to wait for an event"),
+)
 _NAME: Final = re.compile(r"ce-([a-z0-9]{1,20})", re.ASCII)
 _OWN_MEMBERS: Final = frozenset(("data", "data_base64", "seq", "specversion", "id", "source", "type"))
 

@@ -12,9 +12,12 @@ from hub_app.web.admin import Admin
 from hub_app.web.auth import ADMIN, MANAGE, RECEIVE
 from hub_app.web.changes import Changes
 from hub_app.web.deps import WebDeps
+from hub_app.web.describe import Doc
 from hub_app.web.health import Health
+from hub_app.web.openapi import Documents
+from hub_app.web.paging import PAGING
 from hub_app.web.problems import Problem, not_found
-from hub_app.web.pull import Pull
+from hub_app.web.pull import PULLING, Pull
 from hub_app.web.rates import PULL, READ, STANDARD, WRITE
 from hub_app.web.serve import Open, Route, Serve
 from hub_app.web.subscriptions import Subscriptions
@@ -23,34 +26,67 @@ ROOTS: Final = ("/v1", "/admin")  # unknown paths below these are answered by th
 
 
 def table(deps: WebDeps) -> tuple[Route, ...]:
-    subscriptions, changes, pull, admin = Subscriptions(deps), Changes(deps), Pull(deps), Admin(deps)
+    """Routes of one path stand together."""
+    return (*_subscriptions(deps), *_events(deps), *_admin(deps))
+
+
+def _subscriptions(deps: WebDeps) -> tuple[Route, ...]:
+    handlers, changes, root = Subscriptions(deps), Changes(deps), "/v1/subscriptions"
+    made = Doc({201: "SubscriptionMade"}, body="SubscriptionWish", idempotent=True)
+    changed = Doc({200: "Subscription"}, body="SubscriptionChange", refuses=(409,), idempotent=True, if_match=True)
+    verified = Doc({200: "SubscriptionVerified"}, refuses=(409, 422), idempotent=True)
+    rotated = Doc({200: "Rotated"}, body="Rotation", body_needed=False, idempotent=True, if_match=True)
+    deleted = Doc({204: None}, idempotent=True, if_match=True)
+    paged = Doc({200: "SubscriptionPage"}, query=PAGING)
+    one = root + "/{id}"
     return (
-        Route("POST", "/v1/subscriptions", MANAGE, subscriptions.create, WRITE, "Create a subscription"),
-        Route("GET", "/v1/subscriptions", MANAGE, subscriptions.list, READ, "List subscriptions"),
-        Route("GET", "/v1/subscriptions/{id}", MANAGE, subscriptions.read, READ, "Read a subscription"),
-        Route("PATCH", "/v1/subscriptions/{id}", MANAGE, changes.patch, WRITE, "Change a subscription"),
-        Route("DELETE", "/v1/subscriptions/{id}", MANAGE, subscriptions.delete, WRITE, "Delete a subscription"),
-        Route(
-            "POST", "/v1/subscriptions/{id}/verify", MANAGE, subscriptions.verify, STANDARD, "Probe the sink, enable"
-        ),
-        Route("POST", "/v1/subscriptions/{id}/secret:rotate", MANAGE, changes.rotate, WRITE, "Give it a new secret"),
-        Route("GET", "/v1/events", RECEIVE, pull.events, PULL, "Pull events in order", waits=True),
-        Route("GET", "/v1/events/{seq}", RECEIVE, pull.event, PULL, "Read one event"),
-        Route("POST", "/admin/tenants/{tenant}/keys", ADMIN, admin.create, STANDARD, "Make an API key"),
-        Route("GET", "/admin/tenants/{tenant}/keys", ADMIN, admin.list, STANDARD, "List a tenant's API keys"),
-        Route("DELETE", "/admin/tenants/{tenant}/keys/{id}", ADMIN, admin.delete, STANDARD, "Delete an API key"),
+        Route("POST", root, MANAGE, handlers.create, WRITE, "Create a subscription", made),
+        Route("GET", root, MANAGE, handlers.list, READ, "List subscriptions", paged),
+        Route("GET", one, MANAGE, handlers.read, READ, "Read a subscription", Doc({200: "Subscription"})),
+        Route("PATCH", one, MANAGE, changes.patch, WRITE, "Change a subscription", changed),
+        Route("DELETE", one, MANAGE, handlers.delete, WRITE, "Delete a subscription", deleted),
+        Route("POST", one + "/verify", MANAGE, handlers.verify, STANDARD, "Probe the sink, enable", verified),
+        Route("POST", one + "/secret:rotate", MANAGE, changes.rotate, WRITE, "Give it a new secret", rotated),
+    )
+
+
+def _events(deps: WebDeps) -> tuple[Route, ...]:
+    pull = Pull(deps)
+    pulled = Doc({200: "EventPage"}, query=PULLING, refuses=(410,))
+    return (
+        Route("GET", "/v1/events", RECEIVE, pull.events, PULL, "Pull events in order", pulled, waits=True),
+        Route("GET", "/v1/events/{seq}", RECEIVE, pull.event, PULL, "Read one event", Doc({200: "Event"})),
+    )
+
+
+def _admin(deps: WebDeps) -> tuple[Route, ...]:
+    admin, keys = Admin(deps), "/admin/tenants/{tenant}/keys"
+    made = Doc({201: "KeyMade"}, body="KeyWish", idempotent=True)
+    deleted = Doc({204: None}, idempotent=True)
+    paged = Doc({200: "KeyPage"}, query=PAGING)
+    return (
+        Route("POST", keys, ADMIN, admin.create, STANDARD, "Make an API key", made),
+        Route("GET", keys, ADMIN, admin.list, STANDARD, "List a tenant's API keys", paged),
+        Route("DELETE", keys + "/{id}", ADMIN, admin.delete, STANDARD, "Delete an API key", deleted),
     )
 
 
 def build_web(deps: WebDeps) -> list[web.RouteDef]:
     """Routes for an aiohttp application, Faust's included: `application.add_routes(build_web(deps))`."""
-    serve, health = Serve(deps), Health(deps)
+    serve, health, described = Serve(deps), Health(deps), table(deps)
+    documents = Documents(described, deps.version, explorer=deps.settings.swagger_enabled)
     routes: list[web.RouteDef] = []
-    for path, group in groupby(table(deps), key=lambda route: route.path):
+    for path, group in groupby(described, key=lambda route: route.path):
         methods = list(group)
         routes += [_route(route.method, path, serve.guarded(route)) for route in methods]
         routes.append(web.route("*", path, serve.open(path, _other_method(tuple(r.method for r in methods)))))
-    for path, handler in (("/healthz", health.live), ("/readyz", health.ready), ("/metrics", health.metrics)):
+    for path, handler in (
+        ("/healthz", health.live),
+        ("/readyz", health.ready),
+        ("/metrics", health.metrics),
+        ("/openapi.json", documents.openapi),
+        ("/docs", documents.docs),
+    ):
         routes.append(_route("GET", path, serve.open(path, handler)))
     routes += [web.route("*", root + "{rest:(/.*)?}", serve.open(root, _unknown)) for root in ROOTS]
     return routes

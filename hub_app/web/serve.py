@@ -16,6 +16,7 @@ from hub_app.telemetry import Event
 from hub_app.topics import partition_for
 from hub_app.web.auth import Authenticator, Caller, require
 from hub_app.web.deps import WebDeps
+from hub_app.web.describe import Doc
 from hub_app.web.forwarding import DEADLINE, Carried, at_owner, is_carried, wrong_owner
 from hub_app.web.problems import FieldError, Problem, failed, not_found, problem_response, unavailable
 from hub_app.web.rates import RateCaps, with_rate_headers
@@ -49,7 +50,7 @@ Open = Callable[[web.Request], Awaitable[web.StreamResponse | Problem]]
 
 class Route(NamedTuple):
     """`path` is an aiohttp template; one with `{tenant}` is about that tenant, others about the caller's own. `rate`
-    names the cap that counts. `meaning` is one line for the API's description."""
+    names the cap that counts. `meaning` is one line for the API's description, `doc` the rest of it."""
 
     method: str
     path: str
@@ -57,6 +58,7 @@ class Route(NamedTuple):
     handler: Handler
     rate: str
     meaning: str
+    doc: Doc
     waits: bool = False
 
 
