@@ -7,12 +7,13 @@ the same ids.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from agents.outputs import flush, quarantine
 from hub_app.domain.admission import Admission, Known, admit, digest
 from hub_app.domain.delivery import Job
+from hub_app.domain.errors import StoreFailed
 from hub_app.domain.fact import Fact
 from hub_app.domain.ids import delivery_id, destination_key
 from hub_app.domain.limits import MIB, MINUTE_MS
@@ -63,15 +64,27 @@ class Inbox:
         self._admitted, self._duplicates = metrics.admitted.only(), metrics.duplicates.only()
         self._matched = metrics.matched.only()
 
-    async def handle(self, batch: Batch) -> None:
-        shard = self.shards[batch.shard]
+    async def handle(self, batches: Sequence[Batch], fail: Callable[[Batch, StoreFailed], None]) -> None:
+        """One step for batches of different shards. A shard whose table refuses fails alone; raises only for Kafka.
+        What was not remembered comes again, with the same ids."""
         outbox = self._producer.outbox()
-        admitted, tenants = await self._judge(shard, batch, outbox)
+        judged = []
+        for batch in batches:
+            shard = self.shards[batch.shard]
+            try:
+                judged.append((shard, batch, *await self._judge(shard, batch, outbox)))
+            except StoreFailed as error:
+                fail(batch, error)
         await flush(outbox)  # _emit
-        self._remember(shard, batch, admitted)
-        batch.done()
-        if tenants:
-            self._arrived(shard.number, tenants)
+        for shard, batch, admitted, tenants in judged:
+            try:
+                self._remember(shard, batch, admitted)
+            except StoreFailed as error:
+                fail(batch, error)
+                continue
+            batch.done()
+            if tenants:
+                self._arrived(shard.number, tenants)
 
     async def _judge(self, shard: InboxShard, batch: Batch, outbox: Outbox) -> tuple[list[Admitted], set[str]]:
         """Decides every record and fills the outbox; the admitted facts are still to be written."""

@@ -5,6 +5,8 @@ Stateless. Order of writes: outputs acknowledged, then the offset committed (`ba
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 from agents.outputs import flush, quarantine
@@ -35,12 +37,12 @@ class Ingest:
         self._facts, self._log = metrics.facts, Log("ingest")
         self._accepted = metrics.facts.labels("accept", "")
 
-    async def handle(self, batch: Batch) -> None:
-        """Judges every record, emits, and lets the offset be committed. Raises only for infrastructure."""
+    async def handle(self, batches: Sequence[Batch]) -> None:
+        """Judges every record, emits, and lets the offsets be committed. Raises only for infrastructure."""
         outbox = self._producer.outbox()
         received_at_ms = self._clock.now_ms()
         accepted = 0
-        for record in batch.records:
+        for record in chain.from_iterable(batch.records for batch in batches):
             verdict = judge(record.topic, record.headers, record.value, default_tenant=self._default_tenant)
             if isinstance(verdict, Accept):
                 headers = wire_facts.write(
@@ -58,7 +60,8 @@ class Ingest:
                 self._quarantine(outbox, record, verdict.reason, verdict.detail)
         await flush(outbox)
         self._accepted.inc(accepted)
-        batch.done()
+        for batch in batches:
+            batch.done()
 
     def _quarantine(self, outbox: Outbox, record: Any, reason: str, detail: str) -> None:
         self._facts.labels("quarantine", reason).inc()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from agents.channel import BatchChannel
@@ -17,7 +17,11 @@ from hub_app.telemetry.events import Event
 from hub_app.telemetry.log import Log
 from hub_app.telemetry.metrics import Metrics
 
-Handle = Callable[[Batch], Awaitable[None]]
+Fail = Callable[[Batch, StoreFailed], None]
+Handle = Callable[[Sequence[Batch], Fail], Awaitable[None]]
+"""Handles batches of different partitions as one step; each is `done` when its part is. A shard whose table refuses
+fails alone (`Fail`); what is raised fails all that are not done."""
+STEP_RECORDS_MAX = 4_000
 
 
 class Channels(NamedTuple):
@@ -42,12 +46,20 @@ def register(
     table refused, so that its batches cannot go on before it is opened again."""
     channels = Channels(BatchChannel(app), BatchChannel(app), BatchChannel(app))
 
-    async def take_in(batch: Batch) -> None:
-        dispatcher.take_in(shards[batch.shard], batch)
-        batch.done()
+    async def take_in(batches: Sequence[Batch], fail: Fail) -> None:
+        for batch in batches:
+            try:
+                dispatcher.take_in(shards[batch.shard], batch)
+            except StoreFailed as error:
+                fail(batch, error)
+            else:
+                batch.done()
+
+    async def ingest_all(batches: Sequence[Batch], _fail: Fail) -> None:
+        await ingest.handle(batches)
 
     for name, channel, handle in (
-        ("ingest", channels.ingest, ingest.handle),
+        ("ingest", channels.ingest, ingest_all),
         ("inbox", channels.inbox, inbox.handle),
         ("dispatch", channels.dispatch, take_in),
     ):
@@ -58,34 +70,44 @@ def register(
 def _agent(
     name: str, handle: Handle, store_failed: Callable[[str, int, StoreFailed], None], metrics: Metrics
 ) -> Callable[[Any], Awaitable[None]]:
-    """An agent that handles batches side by side: a plane has one batch of a partition in flight, so their order is
-    kept, and their number is bounded by the partitions owned."""
+    """An agent that takes what stands in its channel as one step: outputs of several partitions share their batches to
+    Kafka, which cost more than the records in them. While a step waits for its acknowledgements the next gathers."""
     log = Log(name)
     done, failed = metrics.batches.labels(name), metrics.batch_failures.labels(name)
-    running: set[asyncio.Task[None]] = set()
 
-    async def handled(batch: Batch) -> None:
-        if not batch.live:
-            return  # its shard moved while it stood in the channel
+    def fail(batch: Batch, error: StoreFailed) -> None:
+        failed.inc()
+        batch.failed(error)
+        store_failed(name, batch.shard, error)
+
+    async def handled(batches: Sequence[Batch]) -> None:
         try:
-            await handle(batch)
-            done.inc()
-        except StoreFailed as error:
-            failed.inc()
-            batch.failed(error)
-            store_failed(name, batch.shard, error)
+            await handle(batches, fail)
+            done.inc(len(batches))
         except Exception as error:
-            log.error(Event.BATCH_FAILED, error=error, topic=batch.topic, partition=batch.partition)
-            failed.inc()
-            batch.failed(error)
+            log.error(Event.BATCH_FAILED, error=error, batches=", ".join(map(repr, batches)))
+            for batch in batches:  # those that are done already take no notice
+                failed.inc(batch.live)
+                batch.failed(error)
         except asyncio.CancelledError as cancelled:
-            batch.failed(cancelled)
+            for batch in batches:
+                batch.failed(cancelled)
             raise
 
     async def agent(stream: Any) -> None:
-        async for batch in stream:
-            task = asyncio.create_task(handled(batch))
-            running.add(task)
-            task.add_done_callback(running.discard)
+        async for first in stream:
+            # What is no longer live: its shard moved while it stood in the channel.
+            batches = [batch for batch in (first, *_gathered(stream.channel.queue)) if batch.live]
+            if batches:
+                await handled(batches)
 
     return agent
+
+
+def _gathered(queue: asyncio.Queue[Batch]) -> Iterator[Batch]:
+    """What else is there, without waiting, up to a bound of records."""
+    records = 0
+    while records < STEP_RECORDS_MAX and not queue.empty():
+        batch = queue.get_nowait()
+        records += len(batch.records)
+        yield batch

@@ -46,7 +46,9 @@ from hub_app.wire import dead_letters as wire_dead
 from hub_app.wire import jobs as wire_jobs
 from tables.jobs import Row
 
-TICK_S = 0.005
+TICK_S = 0.02
+"""Outcomes gather for this long: a batch to Kafka costs more than the records in it, and nothing waits for a tick but
+the record itself. What a crash can repeat is what a tick can hold."""
 CAREFUL_MS = 10 * MINUTE_MS
 """After an unclean opening, claims are acknowledged before their attempts for this long."""
 
