@@ -134,8 +134,7 @@ class Heads:
     def _offer(self, shard: DispatchShard, waiting: Waiting, row: Row) -> None:
         waiting.latest_ms = max(waiting.latest_ms, row.due_ms) if waiting.rows else row.due_ms
         waiting.rows[row] = None
-        if row.payload is not None:
-            self._load(row, row.payload)
+        self._load(row)
         shard.offered[row.job.delivery_id] = row
         self.scheduler.offer(row.job.tenant, row.job.destination, row.due_ms, row)
 
@@ -161,17 +160,15 @@ class Heads:
         waiting.horizon_ms = min(waiting.horizon_ms, row.due_ms) if waiting.more else row.due_ms
         waiting.more = True
 
-    def _load(self, row: Row, payload: Payload) -> None:
-        size = len(payload[1]) + _OVERHEAD_BYTES
+    def _load(self, row: Row) -> None:
+        size = _bytes_of(row.payload)
         if self._payload_bytes + size > PAYLOADS_BYTES_MAX:
             row.payload = None
         else:
             self._payload_bytes += size
-            row.payload = payload
 
     def _unload(self, row: Row) -> None:
-        if row.payload is not None:
-            self._payload_bytes -= len(row.payload[1]) + _OVERHEAD_BYTES
+        self._payload_bytes -= _bytes_of(row.payload)
 
     def _shed(self, shard: DispatchShard, waiting: Waiting) -> None:
         """Too many came in before the horizon: the latest of them go back to the table."""
@@ -193,25 +190,29 @@ class Heads:
             self._offer(shard, waiting, row)
 
     def _look_behind(self, shard: DispatchShard, place: Place, waiting: Waiting) -> list[Row]:
-        """What is next in the table, with payloads while there is room for them; moves the horizon."""
-        # The table also holds rows that are offered, held, or in hand: they are passed over.
-        limit = self._head_rows + len(waiting.rows) + len(shard.in_hand) + len(shard.held)
+        """What is next in the table; moves the horizon."""
+        # The table also holds rows that are offered, in hand, held, or to be held: they are passed over.
+        passed = len(waiting.rows) + len(shard.in_hand) + len(shard.held) + len(shard.foreign)
+        limit = self._head_rows + passed
         found = shard.table.earliest(*place, from_ms=waiting.horizon_ms, limit=limit)
         offered: list[Row] = []
-        for row in found:
-            key = row.job.delivery_id
+        for key, due_ms, value in found:
             if len(waiting.rows) + len(offered) >= self._head_rows:
-                waiting.horizon_ms = row.due_ms  # this one stays behind, and what follows it
+                waiting.horizon_ms = due_ms  # this one stays behind, and what follows it
                 break
             if key in shard.foreign:
-                shard.held.setdefault(key, row)
-            elif key not in shard.offered and key not in shard.in_hand:
-                offered.append(row)
-            waiting.horizon_ms = row.due_ms
+                if key not in shard.held:
+                    shard.held[key] = shard.table.row(key, value)
+            elif key not in shard.offered and key not in shard.in_hand and key not in shard.held:
+                offered.append(shard.table.row(key, value))
+            waiting.horizon_ms = due_ms
         else:
             waiting.more = len(found) == limit
-        if self._payload_bytes < PAYLOADS_BYTES_MAX:
-            payloads = shard.table.payloads([row.job.delivery_id for row in offered])
-            for row, payload in zip(offered, payloads, strict=True):
-                row.payload = payload
         return offered
+
+
+def _bytes_of(payload: Payload | bytes | None) -> int:
+    """What it takes in memory, about: packed it is bytes, else Python adds to each header."""
+    if payload is None:
+        return 0
+    return len(payload[1]) + _OVERHEAD_BYTES if isinstance(payload, tuple) else len(payload)
