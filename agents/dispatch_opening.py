@@ -115,7 +115,7 @@ class DispatchShards:
             }
             waiting = {topic: offset for topic, offset in committed.items() if offset < end[topic]}
             await self._read_outcomes(opened, waiting)
-            places, sources = await self._survey(opened)
+            places, sources = await self._survey(opened, committed)
             opened.start_reading(positions, end, sources)
         except BaseException:
             store.close(clean=False)
@@ -183,11 +183,13 @@ class DispatchShards:
         """`waiting`: committed offsets of the topics that have records there."""
         topic, number = self._names.attempts, shard.number
         stop = (await self._reader.end_offsets(topic, [number]))[number]
-        start = shard.table.store.offset(topic)
-        if start is None or start > stop:  # an empty disk, or the log was made anew
-            start = await self._first_outcome(number, waiting, stop)
+        own = shard.table.store.offset(topic) or 0
+        start = await self._first_outcome(number, waiting, stop)
+        if start < own <= stop:  # else the disk is empty or old, or the log was made anew
+            start = own
         shard.foreign = shard.table.claims()
         batch = shard.table.store.batch()
+        batch.set_offset(topic, start)
         for delivery_id, claim in self._left.get(number, {}).items():  # this worker's own, from before
             shard.note_claim(batch, delivery_id, claim)
         shard.table.store.write(batch)
@@ -195,7 +197,8 @@ class DispatchShards:
         await self._apply_attempts(shard, start, stop)
 
     async def _first_outcome(self, number: int, waiting: Mapping[str, int], stop: int) -> int:
-        """With an empty disk: from the earliest broker time among the records at the committed offsets, and a bit."""
+        """From the earliest broker time among the records at the committed offsets, and a bit before: what is older is
+        of jobs that are finished."""
         times: list[int] = []
         for topic, offset in waiting.items():
             async for records in self._reader.read_range(topic, number, offset, offset + 1):
@@ -235,15 +238,16 @@ class DispatchShards:
                 self._dispatcher.heads.hold(shard, id)
         shard.attempts_offset = max(shard.attempts_offset, stop)
 
-    async def _survey(self, shard: DispatchShard) -> tuple[Iterable[Place], list[Source]]:
-        """Where the table holds rows and which records they stand for; in slices, so that other shards go on."""
+    async def _survey(self, shard: DispatchShard, committed: Mapping[str, int]) -> tuple[Iterable[Place], list[Source]]:
+        """Where the table holds rows and which records they stand for; in slices, so that other shards go on. Rows that
+        ended in other hands, or unnoticed, are dropped: by an outcome, or because their records are committed."""
         places: dict[Place, None] = {}
         sources: list[Source] = []
         count = 0
         for rows in shard.table.slices():
             batch = shard.table.store.batch()
             for row, done in zip(rows, shard.table.finished([row.job.delivery_id for row in rows]), strict=True):
-                if version(row.job) <= done:  # it ended in the hands of the last opening, which could not forget it
+                if version(row.job) <= done or all(offset < committed.get(topic, 0) for topic, offset in row.sources):
                     shard.table.drop(batch, row)
                     continue
                 count += 1
