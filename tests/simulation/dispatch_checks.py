@@ -90,7 +90,7 @@ class Checks:
         """A job whose outcome this worker has read is finished, and stays so."""
         name = worker.process.name
         for told in self.outcomes[job.delivery_id]:
-            if told.offset < shard.attempts_offset and version(job) <= told.upto:
+            if told.offset in worker.heard.get(shard.number, ()) and version(job) <= told.upto:
                 self.problem(f"{name} claims {version(job)} of {job.delivery_id.hex()}, whose end it has read")
         if not worker.process.lease:
             self.problem(f"{name} claims without a lease")

@@ -25,6 +25,7 @@ from hub_app.topics import names
 from tables.claims import ClaimFile
 from tables.shard import ShardStore
 from tests.fakes.store import Disk, MemoryStore
+from tests.simulation.broker import Refusal
 from tests.simulation.plane import SimPlane
 from tests.simulation.process import Process, SimProducer, SimReader
 
@@ -149,6 +150,7 @@ class DispatchWorker:
         self.full = False
         self.broken_attempts: list[str] = []
         self._writing = "table"
+        self.heard: dict[int, set[int]] = {}  # shard -> offsets of the attempts log read since it was opened
         metrics, claims = Metrics(), ClaimFile(machine.claims, workers)
         self.claims = claims
         self.settler = SimSettler(
@@ -174,7 +176,12 @@ class DispatchWorker:
             store_failed=lambda shard, error: self.shards.store_failed(shard.number, error),
         )
         self.dispatcher.worker, self.dispatcher.sinks = self, sinks
-        self.dispatcher.heads = Heads(Scheduler(workers), head_rows=head_rows, low_rows=max(1, head_rows // 4))
+        self.dispatcher.heads = Heads(
+            Scheduler(workers),
+            store_failed=lambda shard, error: self.shards.store_failed(shard.number, error),
+            head_rows=head_rows,
+            low_rows=max(1, head_rows // 4),
+        )
         self.settler.on_settled = self.dispatcher.settled
         self.plane = SimPlane(
             process,
@@ -188,7 +195,7 @@ class DispatchWorker:
         self.shards = DispatchShards(
             dispatcher=self.dispatcher,
             settler=self.settler,
-            reader=cast("Any", SimReader(process)),
+            reader=cast("Any", SimReader(process, self._heard)),
             names=NAMES,
             data=cast("Any", self),
             left=claims.left,
@@ -215,7 +222,7 @@ class DispatchWorker:
             try:
                 await self.settler.step()
             except Exception as error:
-                if not self.process.broken:
+                if not isinstance(error, Refusal):
                     self.process.problem(f"{self.process.name}: settling failed: {error!r}")
                 await self.process.pause(0.5)
 
@@ -243,6 +250,7 @@ class DispatchWorker:
 
     def _open_store(self, folder: Path, *, memory: Any, **more: Any) -> Any:
         self._may_write()
+        self.heard.pop(more["shard"], None)
         store: Any = (
             self._open(folder, memory=memory, **more)
             if self._open
@@ -271,6 +279,11 @@ class DispatchWorker:
             self._writing = before
 
     # -- for the checks ------------------------------------------------------------------------------------------------
+    def _heard(self, records: Any) -> None:
+        for record in records:
+            if record.topic == NAMES.attempts:
+                self.heard.setdefault(record.partition, set()).add(record.offset)
+
     @property
     def waiting(self) -> Mapping[int, Any]:
         return self.dispatcher.heads._waiting

@@ -52,6 +52,7 @@ class DispatchWorld:
         self.head_rows = choose((2, 4, 64))
         self.batch_max = choose((1, 5, 50))
         self.burst = choose((1, 3, 12, 150) if seed % 4 == 0 else (1, 3, 12))
+        self.jobs_max = 400 if self.burst == 150 else 60
         self.places = choose((1, 2, 6))
         self.gentle = self.checks.gentle = self.random.random() < 0.25
         self.failing = choose((0.0, 0.2, 0.6, 0.9))
@@ -84,7 +85,7 @@ class DispatchWorld:
             await asyncio.sleep(TIMEOUT_MS / 1_000)
             await process.pause(0.0)
             return unanswered("timeout")
-        await process.pause(self.random.choice((0.005, 0.1, 2.0)))
+        await process.pause(0.005 if self.healed else self.random.choice((0.005, 0.1, 2.0)))
         if not self.healed and self.random.random() < self.odd / 3:
             raise RuntimeError("a fault of ours") if self.random.random() < 0.3 else RuntimeError("another")
         if not self.healed and self.random.random() < self.odd / 3:
@@ -108,7 +109,7 @@ class DispatchWorld:
         for machine in self.machines:
             self._start(machine)
         for number in range(self.shards):
-            await self._give(number, self.random.choice(list(self.alive.values())))
+            await self._give(number)
         for _ in range(self.random.randint(10, 60)):
             await asyncio.sleep(self.random.choice((0.02, 0.3, 1.0, 3.0)) * self.random.random())
             await self._something()
@@ -157,7 +158,7 @@ class DispatchWorld:
         await asyncio.sleep(self.random.choice((0.1, 10.0)) * self.random.random())
         for number in sorted(lost):
             if self.broker.owners.get(number) is dead.plane:
-                await self._give(number, self.random.choice(list(self.alive.values())))
+                await self._give(number)
 
     def _later(self, work: Any) -> None:
         task = self.loop.create_task(work)
@@ -168,9 +169,17 @@ class DispatchWorld:
             self.checks.problem(f"the world failed: {task.exception()!r}")
 
     # -- shards go from hand to hand -----------------------------------------------------------------------------------
-    async def _give(self, number: int, worker: DispatchWorker) -> None:
-        if worker.process.alive:
-            await self._in(worker, worker.plane.given(number))
+    def _members(self) -> list[DispatchWorker]:
+        """Those that the group knows, and that answer it."""
+        return [worker for worker in self.alive.values() if worker.process.lease and worker.process.awake]
+
+    async def _give(self, number: int, worker: DispatchWorker | None = None) -> None:
+        while worker is None or not worker.process.alive:
+            members = self._members()
+            worker = self.random.choice(members) if members else None
+            if worker is None:
+                await asyncio.sleep(0.5)
+        await self._in(worker, worker.plane.given(number))
 
     async def _in(self, worker: DispatchWorker, work: Any) -> None:
         """Runs a part of the world's will inside a process, for as long as that lives."""
@@ -182,13 +191,13 @@ class DispatchWorld:
 
     async def _hand_over(self) -> None:
         """A rebalance: everybody steps back, then some shards have another owner, and the others are resumed."""
-        workers = list(self.alive.values())
+        workers = self._members()
         for worker in workers:
-            if worker.process.awake:
-                await self._in(worker, worker.plane.step_back())
+            await self._in(worker, worker.plane.step_back())
         for number in range(self.shards):
-            old, new = self._owner(number), self.random.choice(list(self.alive.values()))
-            if old is None or old is new or not old.process.awake or number not in old.plane.has:
+            old, members = self._owner(number), self._members()
+            new = self.random.choice(members) if members else old
+            if old is None or new is None or old is new or old not in members or number not in old.plane.has:
                 continue
             self._later(self._in(old, old.plane.taken(number)))
             await self._give(number, new)
@@ -202,10 +211,12 @@ class DispatchWorld:
         if asleep:
             process.sleep()
         await asyncio.sleep(10)
+        if not process.alive:
+            return
         process.lease = False
         for number in sorted(worker.plane.has):
-            others = [other for other in self.alive.values() if other is not worker]
-            await self._give(number, self.random.choice(others))
+            if self.broker.owners.get(number) is worker.plane:
+                await self._give(number)
         await asyncio.sleep(self.random.random() * 20)
         process.wake_up()
         await asyncio.sleep(self.random.random())
@@ -248,7 +259,7 @@ class DispatchWorld:
     def _produce(self, count: int) -> None:
         """Deliveries of facts received in one go: they are due at the same moment."""
         now_ms = self.clock.now_ms()
-        for _ in range(count):
+        for _ in range(min(count, self.jobs_max - len(self.checks.made))):
             seq = len(self.checks.made) + 1
             tenant = f"t{self.random.randrange(self.places) // 2}"
             destination = f"https://{self.random.randrange(self.places)}.example/"
@@ -298,7 +309,7 @@ class DispatchWorld:
     def _last_look(self) -> None:
         checks = self.checks
         if lost := checks.made.keys() - checks.delivered - checks.dead.keys():
-            checks.problem(f"lost: {sorted(key.hex() for key in lost)}")
+            checks.problem(f"{len(lost)} are lost: {sorted(key.hex() for key in lost)[:3]}")
         for number in range(self.shards):
             for topic in SOURCES:
                 low, end = self.broker.committed.get((topic, number)), self.broker.end(topic, number)
@@ -309,7 +320,8 @@ class DispatchWorld:
             for shard in worker.shards.shards.values():
                 left = [*shard.in_hand, *shard.offered, *shard.held, *shard.successors]
                 if left or shard.table.count:
-                    checks.problem(f"{worker.process.name}/{shard.number}: left over {left}, {shard.table.count} rows")
+                    names = [key.hex() for key in left[:3]]
+                    checks.problem(f"{worker.process.name}/{shard.number}: left {names}, {shard.table.count} rows")
 
 
 def run(seed: int, open_store: Callable[..., Any] | None = None) -> str | None:

@@ -104,7 +104,11 @@ class Owner:
             disk.heard = self._first_outcome()
         disk.clean = False
         self.foreign = dict(disk.claims)
+        disk.heard = max(disk.heard, self._first_outcome())
         self.hear()
+        for job, row in list(disk.rows.items()):
+            if all(offset < shard.committed[topic] for topic, offset in row.sources):
+                del disk.rows[job]  # whoever committed past its records knew that it was finished
         for topic in SOURCES:
             disk.position[topic] = max(disk.position[topic], shard.committed[topic])
         self.until = {topic: shard.end(topic) for topic in SOURCES}

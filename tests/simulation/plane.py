@@ -51,7 +51,8 @@ class SimPlane:
 
     # -- the group's doing ---------------------------------------------------------------------------------------------
     async def given(self, number: int) -> None:
-        """The shard is this process's now."""
+        """The shard is this process's now. One that it had before, and did not know it had lost, is closed first."""
+        await self.taken(number)
         self._process.broker.owners[number] = self
         shard = self._shards[number] = _Shard()
         shard.work = [self._process.spawn(self._open(number, shard))]

@@ -180,8 +180,8 @@ def _land(process: Process, target: Target, answer: asyncio.Future[None], refuse
 class SimReader:
     """`hub_app.kafka.reader.RangeReader`."""
 
-    def __init__(self, process: Process) -> None:
-        self._process = process
+    def __init__(self, process: Process, read: Callable[[Sequence[Rec]], None] = lambda records: None) -> None:
+        self._process, self._read = process, read
 
     async def _ask(self) -> Broker:
         await self._process.pause(0.005)
@@ -196,6 +196,7 @@ class SimReader:
             some = log[at : min(stop, at + self._process.random.randint(1, 8))]
             if not some:
                 return  # it ends earlier than it did
+            self._read(some)
             yield some
             at = some[-1].offset + 1
 
