@@ -7,21 +7,21 @@ claimed is left alone until its outcome shows in that log, or its deadline and a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 
-from agents.dispatch import CLAIM_MARGIN_MS, Dispatcher
+from agents.dispatch import Dispatcher
+from agents.dispatch_claims import AttemptsTail
 from agents.dispatch_shard import DispatchShard, Place
 from agents.settle import Settler
-from hub_app.domain.delivery import Version, finished_up_to, version
+from hub_app.domain.delivery import version
 from hub_app.domain.errors import StoreFailed
-from hub_app.domain.limits import HOUR_MS, MINUTE_MS
+from hub_app.domain.limits import MINUTE_MS
 from hub_app.kafka.reader import RangeReader
 from hub_app.ports import Clock
 from hub_app.telemetry.events import Event
 from hub_app.telemetry.log import Log
 from hub_app.telemetry.metrics import Metrics
 from hub_app.topics import Names
-from hub_app.wire import attempts as wire_attempts
 from tables.claims import Claim
 from tables.datadir import DataDir
 from tables.jobs import FAMILIES, JobTable, Source
@@ -30,10 +30,7 @@ from tables.shard import Identity, ShardStore
 
 SCHEMA = 1
 LOOK_BACK_MS = 10 * MINUTE_MS
-"""How far before the oldest waiting record the attempts log is read where no position is stored."""
-TAIL_EVERY_S = 0.5
-REMEMBER_MS = HOUR_MS
-"""Outcomes are remembered for one to two of these after the opening."""
+"""How far before the oldest waiting record the attempts log is read: topics' clocks are those of several brokers."""
 
 
 class DispatchShards:
@@ -60,8 +57,16 @@ class DispatchShards:
         self._left = left
         self._dispatcher, self._settler, self._reader, self._names = dispatcher, settler, reader, names
         self._data, self._memory, self._clock, self._log = data, memory, clock, Log("dispatch")
-        self._reclaims, self._cluster_id = metrics.reclaims.only(), cluster_id
+        self._cluster_id = cluster_id
         self._reopen, self._commit, self._open = reopen, commit, open_store
+        self._attempts = AttemptsTail(
+            dispatcher=dispatcher,
+            reader=reader,
+            topic=names.attempts,
+            clock=clock,
+            metrics=metrics,
+            store_failed=self.store_failed,
+        )
         self._committed: dict[tuple[str, int], int] = {}
         self._truncated: set[int] = set()
         self._tails: dict[int, asyncio.Task[None]] = {}
@@ -125,7 +130,7 @@ class DispatchShards:
         self.shards[shard] = opened
         self._dispatcher.heads.open(opened, places)
         self._dispatcher.resume_when_ready(opened)
-        self._tails[shard] = asyncio.create_task(self._watch(opened))
+        self._tails[shard] = asyncio.create_task(self._attempts.follow(opened))
         return positions
 
     def backlog(self) -> int:
@@ -182,7 +187,7 @@ class DispatchShards:
     async def _read_outcomes(self, shard: DispatchShard, waiting: Mapping[str, int]) -> None:
         """`waiting`: committed offsets of the topics that have records there."""
         topic, number = self._names.attempts, shard.number
-        stop = (await self._reader.end_offsets(topic, [number]))[number]
+        stop = await self._attempts.end(shard)
         own = shard.table.store.offset(topic) or 0
         start = await self._first_outcome(number, waiting, stop)
         if start < own <= stop:  # else the disk is empty or old, or the log was made anew
@@ -194,7 +199,7 @@ class DispatchShards:
             shard.note_claim(batch, delivery_id, claim)
         shard.table.store.write(batch)
         self._left.pop(number, None)
-        await self._apply_attempts(shard, start, stop)
+        await self._attempts.read(shard, start, stop)
 
     async def _first_outcome(self, number: int, waiting: Mapping[str, int], stop: int) -> int:
         """From the earliest broker time among the records at the committed offsets, and a bit before: what is older is
@@ -207,36 +212,6 @@ class DispatchShards:
             return stop
         found = await self._reader.offset_for_time(self._names.attempts, number, min(times) - LOOK_BACK_MS)
         return stop if found is None else found
-
-    async def _apply_attempts(self, shard: DispatchShard, start: int, stop: int) -> None:
-        """Applies outcomes and others' claims of [start, stop) of the attempts log."""
-        async for records in self._reader.read_range(self._names.attempts, shard.number, start, stop):
-            outcomes: list[tuple[bytes, Version]] = []
-            noted: list[bytes] = []
-            batch = shard.table.store.batch()
-            for record in records:
-                if record.offset in shard.mine:
-                    shard.mine.discard(record.offset)
-                    continue
-                entry = wire_attempts.read(record.headers, record.value)
-                if isinstance(entry, wire_attempts.Claimed):
-                    for id, attempt, _, reclaims, deadline_ms in entry.claims:
-                        if shard.note_claim(batch, id, Claim(attempt, reclaims, deadline_ms)):
-                            noted.append(id)
-                elif isinstance(entry, wire_attempts.Outcome):
-                    job = entry.job
-                    upto = finished_up_to(entry.kind, (job.attempt, job.moves))
-                    shard.clear_claim(batch, job.delivery_id, max(upto[0], job.attempt))
-                    outcomes.append((job.delivery_id, upto))
-            stale = shard.apply_outcomes(batch, outcomes)
-            shard.attempts_offset = records[-1].offset + 1
-            batch.set_offset(self._names.attempts, shard.attempts_offset)
-            shard.table.store.write(batch)
-            for row in stale:
-                self._dispatcher.heads.withdraw(shard, row)
-            for id in noted:
-                self._dispatcher.heads.hold(shard, id)
-        shard.attempts_offset = max(shard.attempts_offset, stop)
 
     async def _survey(self, shard: DispatchShard, committed: Mapping[str, int]) -> tuple[Iterable[Place], list[Source]]:
         """Where the table holds rows and which records they stand for; in slices, so that other shards go on. Rows that
@@ -258,49 +233,3 @@ class DispatchShards:
             await asyncio.sleep(0)
         shard.table.count = count
         return places, sources
-
-    # -- what others had claimed ---------------------------------------------------------------------------------------
-    async def _watch(self, shard: DispatchShard) -> None:
-        """Follows the attempts log while claims of others are open; later forgets old outcomes, by generations."""
-        while True:
-            try:
-                if shard.foreign or shard.held:
-                    await self._look_at_claims(shard)
-                    await asyncio.sleep(TAIL_EVERY_S)
-                else:
-                    await asyncio.sleep(REMEMBER_MS / 1000)
-                    shard.table.turn_generation()
-            except StoreFailed as error:
-                self.store_failed(shard.number, error)
-                return
-            except Exception as error:  # the broker is away: the claims wait a little longer
-                self._log.warning(Event.SOURCE_FAILED, shard=shard.number, error=repr(error))
-                await asyncio.sleep(TAIL_EVERY_S)
-
-    async def _look_at_claims(self, shard: DispatchShard) -> None:
-        number = shard.number
-        stop = (await self._reader.end_offsets(self._names.attempts, [number]))[number]
-        await self._apply_attempts(shard, shard.attempts_offset, stop)
-        late: list[bytes] = []
-        if shard.caught_up:  # before that a claim may be of a job that is still to be read
-            now_ms = self._clock.now_ms()
-            late = [key for key, claim in shard.foreign.items() if now_ms > claim.deadline_ms + CLAIM_MARGIN_MS]
-            self._interrupted(shard, late)
-        freed = [row for key, row in shard.held.items() if key not in shard.foreign]
-        for row in freed:
-            del shard.held[row.job.delivery_id]
-            self._dispatcher.heads.accept(shard, row)
-        if late or freed:
-            self._dispatcher.wake()
-
-    def _interrupted(self, shard: DispatchShard, late: Sequence[bytes]) -> None:
-        """A claim past its deadline without an outcome: the worker died with it. Its reclaims rise by one."""
-        batch = shard.table.store.batch()
-        for key, row in zip(late, shard.table.rows(list(late)), strict=True):
-            claim = shard.foreign.pop(key)
-            shard.table.release(batch, key)
-            if row is not None and row.job.attempt == claim.attempt:
-                self._reclaims.inc()
-                held = shard.held.get(key, row)
-                shard.reschedule(batch, held, held.due_ms, held.job._replace(reclaims=claim.reclaims + 1))
-        shard.table.store.write(batch)
