@@ -98,7 +98,7 @@ class Inbox:
         admitted: list[Admitted] = []
         tenants: set[str] = set()
         here: dict[bytes, Known] = {}
-        weight = 0
+        weight = counted = 0
         known = shard.table.look_up([key for _, _, key in facts])
         for (record, fact, key), stored in zip(facts, known, strict=True):
             mark = digest(fact.type, fact.value)
@@ -110,6 +110,7 @@ class Inbox:
                 here[key] = Known(fact.seq, mark, record.timestamp)
                 admitted.append(Admitted(key, fact, mark, record.timestamp))
                 tenants.add(fact.tenant)
+                counted += emits  # below, state is rebuilt: these were counted by whoever committed them
             if decision is Admission.FIRST or decision is Admission.REREAD:
                 if emits:
                     weight += self._match(shard, fact, outbox) * len(fact.value)
@@ -124,7 +125,7 @@ class Inbox:
                 )
             elif emits:
                 self._duplicates.inc()
-        self._admitted.inc(len(admitted))
+        self._admitted.inc(counted)
         return admitted, tenants
 
     def _match(self, shard: InboxShard, fact: Fact, outbox: Outbox) -> int:

@@ -28,6 +28,7 @@ from hub_app.ports import Clock, Entropy
 log = logging.getLogger(__name__)
 
 POLL_MS = 500
+NO_GENERATION = -2
 STEP_TIMEOUT_S = 3.0
 """How long a rebalance waits for each of: the listener, batches in flight, commits."""
 CONTROL_RECORDS_EVERY_S = 5
@@ -60,7 +61,7 @@ class Rebalances(ConsumerRebalanceListener):  # type: ignore[misc]
 class GroupMember(mode.Service):  # type: ignore[misc]
     """Consumer sessions for ever; in each: fetch, deliver, commit, rewind what failed.
 
-    Subclasses say what an assignment means: `_suspend`, `_take_assignment`, `_close_all`."""
+    Subclasses say what an assignment means: `_suspend`, `_disown`, `_take_assignment`, `_close_all`."""
 
     def __init__(
         self,
@@ -107,6 +108,7 @@ class GroupMember(mode.Service):  # type: ignore[misc]
         self._topics_changed = asyncio.Event()
         self._ended = asyncio.Event()
         self._rebalances = 0
+        self._generation = NO_GENERATION
         self._stopping = False
         self._running: asyncio.Future[None] | None = None
 
@@ -286,6 +288,13 @@ class GroupMember(mode.Service):  # type: ignore[misc]
 
     def _assigned(self, tps: Collection[TopicPartition]) -> None:
         """Runs inside the join: no waiting here, heartbeats start after it."""
+        assert self._partitions.consumer is not None
+        before, self._generation = self._generation, self._partitions.consumer._coordinator.generation
+        if not 0 <= self._generation - before <= 1:
+            # This member was not in every generation of the group since its last assignment: what it held may have
+            # been another's meanwhile, so nothing of it has come straight back.
+            self._committer.forget(list(self._partitions.flows))
+            self._disown()
         self._committer.assigned(tps)
         for tp in tps:
             self._partitions.reposition(tp)
@@ -298,6 +307,10 @@ class GroupMember(mode.Service):  # type: ignore[misc]
 
     async def _suspend(self) -> None:
         """Tell whoever has to know; bounded."""
+
+    def _disown(self) -> None:
+        """Nothing that is held counts as held when the assignment is taken."""
+        raise NotImplementedError
 
     def _take_assignment(self, tps: frozenset[TopicPartition]) -> None:
         raise NotImplementedError

@@ -83,6 +83,9 @@ class PatternPlane(GroupMember):
         for search in self._searches:
             search.cancel()
 
+    def _disown(self) -> None:
+        self._partitions.retire(list(self._partitions.flows))
+
     def _take_assignment(self, tps: frozenset[TopicPartition]) -> None:
         flows, consumer = self._partitions.flows, self._partitions.consumer
         assert consumer is not None

@@ -40,7 +40,7 @@ class Stopped(Exception):
 class Shard:
     """One shard that is here: its topics, who opens it, what holds it back."""
 
-    __slots__ = ("failures", "holds", "is_open", "opened_ms", "opening", "topics")
+    __slots__ = ("doubtful", "failures", "holds", "is_open", "opened_ms", "opening", "topics")
 
     def __init__(self, topics: frozenset[str]) -> None:
         self.topics = topics
@@ -49,6 +49,8 @@ class Shard:
         self.opened_ms = 0
         self.holds: set[str] = set()
         self.failures = 0
+        self.doubtful = False
+        """Whether somebody else may have had it since it was assigned here."""
 
 
 class ShardPlane(GroupMember):
@@ -174,13 +176,17 @@ class ShardPlane(GroupMember):
             if shards:
                 await self._guarded("suspended", self._listener.suspended(shards))
 
+    def _disown(self) -> None:
+        for shard in self._shards.values():
+            shard.doubtful = True
+
     def _take_assignment(self, tps: frozenset[TopicPartition]) -> None:
         topics: dict[int, set[str]] = {}
         for tp in tps:
             if tp.partition < self._count:
                 topics.setdefault(tp.partition, set()).add(tp.topic)
         now = {number: frozenset(names) for number, names in topics.items()}
-        kept = {n for n, shard in self._shards.items() if now.get(n) == shard.topics}
+        kept = {n for n, shard in self._shards.items() if now.get(n) == shard.topics and not shard.doubtful}
         gone = {n: shard for n, shard in self._shards.items() if n not in kept}
         new = {n: Shard(names) for n, names in now.items() if n not in kept}
         assert self._partitions.consumer is not None

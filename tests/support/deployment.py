@@ -7,6 +7,7 @@ import asyncio
 import base64
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from aiokafka.errors import KafkaError
 
 from hub_app.dev.facts import FactProducer, NewFact, make_topics, topic_of
 from hub_app.dev.worker import Api, Worker
+from hub_app.kafka.assignor import read_owners
 from tests.support.background import Background
 from tests.support.waiting import until
 
@@ -106,6 +108,35 @@ class Deployment:
     def api(self, worker: Worker, tenant: str) -> Api:
         return Api(worker.url).tenant(tenant)
 
+    def owners(self, plane: str) -> Mapping[int, str]:
+        """shard -> URL of its owner, as the broker has it; empty while the group is rebalancing."""
+
+        async def look() -> Mapping[int, str]:
+            admin = AIOKafkaAdminClient(bootstrap_servers=self.bootstrap)
+            await admin.start()
+            try:
+                return await read_owners(admin, f"streaming-hub-{plane}.{self.env}") or {}
+            finally:
+                await admin.close()
+
+        return self.run(look())
+
+    def wait_owners(self, *workers: Worker, seconds: float = 40) -> None:
+        """Until these, and no others, own every shard of both planes, about equally many each, and say ready."""
+        urls = {worker.url for worker in workers}
+
+        def settled() -> bool:
+            for plane in ("inbox", "dispatch"):
+                owners = self.owners(plane)
+                if set(owners.values()) != urls or len(owners) != int(self.settings["shards"]):
+                    return False
+                shares = [list(owners.values()).count(url) for url in urls]
+                if max(shares) - min(shares) > 1:
+                    return False
+            return all(worker.get("/readyz")[0] == 200 for worker in workers)
+
+        until(settled, lambda: [self.owners("inbox"), *(w.get("/readyz") for w in workers)], seconds=seconds)
+
     def records(self, topic: str) -> list[ConsumerRecord]:
         """Everything an internal topic holds now (`attempts`, `retry.1s`), read committed."""
         return self.run(self._reader.read_all(self.prefix + topic))
@@ -124,6 +155,10 @@ class Deployment:
 
     def run(self, work: Any, seconds: float = 60) -> Any:
         return self._background.run(work, seconds)
+
+    def start(self, work: Any) -> Future[Any]:
+        """As `run`, beside the test."""
+        return self._background.start(work)
 
     # -- ending --------------------------------------------------------------------------------------------------------
     def close(self) -> None:

@@ -1,0 +1,125 @@
+"""Two workers: they share, hand over, take over, forward. Facts keep coming all the while; none is lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+
+from hub_app.dev.worker import Api, Worker
+from hub_app.domain.ids import tenant_key
+from hub_app.topics import partition_for
+from tests.integration.hub.conftest import MakeDeployment
+from tests.support.deployment import Deployment
+from tests.support.sink import RecordingSink
+from tests.support.stream import Stream, repeats
+from tests.support.waiting import holds, until
+
+SHARDS = 8
+TENANTS = [f"tenant-{i}" for i in range(12)]
+WORKERS = 8  # attempts at once in each process
+PATH = "/fleet"
+
+
+@pytest.fixture(scope="module")
+def hub(make_shared: MakeDeployment) -> Deployment:
+    return make_shared(shards=str(SHARDS), dispatch_timeout="1s", dispatch_connect_timeout="1s")
+
+
+@pytest.fixture(scope="module")
+def first(hub: Deployment, sink: RecordingSink) -> Worker:
+    made = hub.started()
+    for number, tenant in enumerate(TENANTS):
+        hub.api(made, tenant).subscribe(sink.url(f"{PATH}?{number}"))
+    return made
+
+
+@pytest.fixture(scope="module")
+def second(hub: Deployment) -> Worker:
+    return hub.worker()
+
+
+@pytest.fixture
+def pair(hub: Deployment, first: Worker, second: Worker) -> tuple[Worker, Worker]:
+    """Both, running and settled, whatever the test before did to them."""
+    for worker in (first, second):
+        if not worker.alive():
+            worker.start()
+    for worker in (first, second):
+        worker.wait_ready()
+    hub.wait_owners(first, second)
+    return first, second
+
+
+def test_a_second_worker_joins_under_load(hub: Deployment, first: Worker, second: Worker, sink: RecordingSink) -> None:
+    hub.wait_owners(first)
+    with Stream(hub, hub.source("join"), TENANTS, per_s=300) as stream:
+        until(lambda: len(stream.sent) > 300, "load")
+        second.start().wait_ready()
+        hub.wait_owners(first, second)
+        reached = len(stream.sent)
+        until(lambda: len(stream.sent) > reached + 300, "load goes on")
+    sink.wait_for(PATH, stream.ids())
+    assert repeats(sink, PATH, stream.ids()) == 0
+    assert first.metric("hub_admitted_total") + second.metric("hub_admitted_total") == len(stream.sent)
+    assert second.metric("hub_attempts_total") > 0
+
+
+def test_any_worker_answers_any_request(hub: Deployment, pair: tuple[Worker, Worker]) -> None:
+    owners = hub.owners("inbox")
+    owner_of = {tenant: owners[partition_for(tenant_key(tenant), SHARDS)] for tenant in TENANTS}
+    assert len(set(owner_of.values())) == 2
+    for tenant, owner in owner_of.items():
+        [other] = [worker for worker in pair if worker.url != owner]
+        api = Api(other.url).tenant(tenant)
+        made = api.subscribe("http://127.0.0.1:9/never", verify=False)
+        assert [s["id"] for s in api.call("GET", "/v1/subscriptions")["subscriptions"]].count(made["id"]) == 1
+        here = Api(owner, api.key)
+        assert here.call("GET", f"/v1/subscriptions/{made['id']}")["id"] == made["id"]
+        assert here.call("GET", "/v1/events?after=start") == api.call("GET", "/v1/events?after=start")
+        api.call("DELETE", f"/v1/subscriptions/{made['id']}")
+    assert sum(worker.metric("hub_http_forwards_total") for worker in pair) >= 4 * len(TENANTS)
+
+
+def test_a_worker_that_stops_hands_over(hub: Deployment, pair: tuple[Worker, Worker], sink: RecordingSink) -> None:
+    first, second = pair
+    with Stream(hub, hub.source("stop"), TENANTS, per_s=300) as stream:
+        until(lambda: len(stream.sent) > 300, "load")
+        assert first.stop() == 0
+        hub.wait_owners(second)
+        reached = len(stream.sent)
+        until(lambda: len(stream.sent) > reached + 300, "load goes on")
+    sink.wait_for(PATH, stream.ids())
+    assert repeats(sink, PATH, stream.ids()) == 0
+
+
+def test_a_worker_that_is_killed_is_replaced(hub: Deployment, pair: tuple[Worker, Worker], sink: RecordingSink) -> None:
+    first, second = pair
+    with Stream(hub, hub.source("kill"), TENANTS, per_s=300) as stream:
+        until(lambda: len(stream.sent) > 300, "load")
+        second.kill()
+        hub.wait_owners(first)
+    sink.wait_for(PATH, stream.ids())
+    # At most what it had in hand, and what it had not yet recorded.
+    assert repeats(sink, PATH, stream.ids()) <= 10 * WORKERS
+
+
+def test_a_worker_that_is_paused_lets_go(hub: Deployment, pair: tuple[Worker, Worker], sink: RecordingSink) -> None:
+    """Its shards are another's by the time it goes on: it must not act as if they were its own."""
+    first, second = pair
+    with Stream(hub, hub.source("pause"), TENANTS, per_s=300) as stream:
+        until(lambda: len(stream.sent) > 300, "load")
+        os.kill(second.pid, signal.SIGSTOP)
+        paused = time.monotonic()
+        try:
+            hub.wait_owners(first)
+            until(lambda: time.monotonic() - paused > 15, "15 seconds", seconds=20)
+            known = repeats(sink, PATH, stream.ids())
+        finally:
+            os.kill(second.pid, signal.SIGCONT)
+        hub.wait_owners(first, second)
+    sink.wait_for(PATH, stream.ids())
+    assert repeats(sink, PATH, stream.ids()) <= 10 * WORKERS, known
+    holds(second.alive, second.log_tail, seconds=0.5)
