@@ -21,10 +21,10 @@ Open = Callable[..., Any]
 
 @pytest.fixture(params=["rocksdb", "memory"])
 def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
-    asked = {"plane": "inbox", "shard": 3, "families": FAMILIES}
+    asked: dict[str, Any] = {"plane": "inbox", "shard": 3, "families": FAMILIES, "identity": IDENTITY}
     if request.param == "memory":
-        return partial(MemoryStore.open, Disk(), tmp_path / "inbox" / "3", **{"identity": IDENTITY, **asked})
-    return partial(ShardStore.open, tmp_path / "inbox" / "3", memory=Memory(), **{"identity": IDENTITY, **asked})
+        return partial(MemoryStore.open, Disk(), tmp_path / "inbox" / "3", **asked)
+    return partial(ShardStore.open, tmp_path / "inbox" / "3", memory=Memory(), **asked)
 
 
 def _write(store: Any, **rows: bytes) -> None:

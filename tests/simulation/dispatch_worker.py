@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+import shutil
+from collections.abc import Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -22,7 +23,9 @@ from hub_app.domain.fairness import Scheduler
 from hub_app.kafka.batch import Batch
 from hub_app.telemetry.metrics import Metrics
 from hub_app.topics import names
+from tables.batch import Batch as RealBatch
 from tables.claims import ClaimFile
+from tables.memory import Memory
 from tables.shard import ShardStore
 from tests.fakes.store import Disk, MemoryStore
 from tests.simulation.broker import Refusal
@@ -57,6 +60,18 @@ class Machine:
     def lose_disk(self) -> None:
         self.disk = Disk()
         self.claims.unlink(missing_ok=True)
+        shutil.rmtree(self.folder / self.name, ignore_errors=True)
+
+
+class HookedStore(ShardStore):
+    """The real store, with the places for crashes that the one in memory has."""
+
+    before_write = after_write = staticmethod(lambda: None)
+
+    def write(self, batch: RealBatch) -> None:
+        self.before_write()
+        super().write(batch)
+        self.after_write()
 
 
 class SimSettler(Settler):
@@ -142,10 +157,10 @@ class DispatchWorker:
         workers: int,
         head_rows: int,
         batch_max: int,
-        open_store: Callable[..., ShardStore] | None = None,
+        memory: Memory | None = None,
     ) -> None:
-        """`open_store` None: tables in memory."""
-        self.process, self.machine = process, machine
+        """`memory` is for tables on the disk; None: tables in memory."""
+        self.process, self.machine, self._memory = process, machine, memory
         self.stores: list[Any] = []
         self.full = False
         self.broken_attempts: list[str] = []
@@ -187,11 +202,10 @@ class DispatchWorker:
             process,
             "dispatch",
             SOURCES,
-            on_disk=lambda number: self._folder(number) in machine.disk.folders,
+            on_disk=lambda number: self._folder(number).exists() or self._folder(number) in machine.disk.folders,
             batch_max=batch_max,
             after_batch=False,
         )
-        self._open = open_store
         self.shards = DispatchShards(
             dispatcher=self.dispatcher,
             settler=self.settler,
@@ -251,11 +265,11 @@ class DispatchWorker:
     def _open_store(self, folder: Path, *, memory: Any, **more: Any) -> Any:
         self._may_write()
         self.heard.pop(more["shard"], None)
-        store: Any = (
-            self._open(folder, memory=memory, **more)
-            if self._open
-            else MemoryStore.open(self.machine.disk, folder, **more)
-        )
+        store: Any
+        if self._memory is None:
+            store = MemoryStore.open(self.machine.disk, folder, **more)
+        else:
+            store = HookedStore.open(folder, memory=self._memory, **more)
         self.stores.append(store)
         store.before_write = partial(self._hook, "before")
         store.after_write = partial(self._hook, "after")

@@ -26,6 +26,7 @@ from hub_app.domain.delivery import Dead, DeadReason, Deferred, Job, Result, ver
 from hub_app.domain.ids import delivery_id, destination_key
 from hub_app.topics import partition_for
 from hub_app.wire import jobs as wire_jobs
+from tables.memory import Memory
 from tests.simulation import clockwork
 from tests.simulation.broker import Broker
 from tests.simulation.clockwork import SimClock
@@ -44,8 +45,16 @@ CARRIED = (("ce-id", b"1"), ("ce-source", b"lender"))
 
 
 class DispatchWorld:
-    def __init__(self, seed: int, folder: Path, open_store: Callable[..., Any] | None = None) -> None:
-        self.random, self.folder, self.checks, self._open_store = Random(seed), folder, Checks(), open_store
+    def __init__(
+        self,
+        seed: int,
+        folder: Path,
+        memory: Memory | None = None,
+        plant: Callable[[DispatchWorker], None] = lambda worker: None,
+    ) -> None:
+        """`memory`: tables are RocksDB's, in `folder`; else they are in memory. `plant` spoils every worker."""
+        self._plant = plant
+        self.random, self.folder, self.checks, self._memory = Random(seed), folder, Checks(), memory
         choose = self.random.choice
         self.shards = choose((1, 1, 2))
         self.workers = choose((1, 2, 4, 8))
@@ -59,7 +68,7 @@ class DispatchWorld:
         self.odd = 0.0 if self.gentle else choose((0.0, 0.1, 0.3))  # not charged, deferred, without a subscription
         self.healed = False
         self.count = 0
-        self.reached: dict[str, int] = {}
+        self.died_at: list[str] = []
 
     # -- sinks: what attempts come to ----------------------------------------------------------------------------------
     def may(self, job: Job, now_ms: int) -> Go | Dead | Deferred:
@@ -128,7 +137,6 @@ class DispatchWorld:
         self.count += 1
         off_ms = self.random.randint(-50, 50)
         process = Process(f"{machine.name}#{self.count}", self.broker, self.random, self.checks.problem, off_ms)
-        process.reached = self.reached
         worker = DispatchWorker(
             process,
             machine,
@@ -137,8 +145,9 @@ class DispatchWorld:
             workers=self.workers,
             head_rows=self.head_rows,
             batch_max=self.batch_max,
-            open_store=self._open_store,
+            memory=self._memory,
         )
+        self._plant(worker)
         self.alive[machine.name] = worker
         process.on_death = lambda: self._died(worker)
         return worker
@@ -146,6 +155,8 @@ class DispatchWorld:
     def _died(self, worker: DispatchWorker) -> None:
         """The process is gone; the group finds out, and the machine is started again, perhaps with an empty disk."""
         worker.kill()
+        if worker.process.died_at:
+            self.died_at.append(worker.process.died_at)
         machine = worker.machine
         lost = worker.plane.has
         del self.alive[machine.name]
@@ -324,10 +335,12 @@ class DispatchWorld:
                     checks.problem(f"{worker.process.name}/{shard.number}: left {names}, {shard.table.count} rows")
 
 
-def run(seed: int, open_store: Callable[..., Any] | None = None) -> str | None:
+def run(
+    seed: int, memory: Memory | None = None, plant: Callable[[DispatchWorker], None] = lambda worker: None
+) -> str | None:
     """One world from its seed; what is wrong in it, or None."""
     with tempfile.TemporaryDirectory(dir=_fast()) as folder:
-        world = DispatchWorld(seed, Path(folder), open_store)
+        world = DispatchWorld(seed, Path(folder), memory, plant)
         clockwork.run(world.story)
         for worker in world.alive.values():
             worker.kill()
@@ -343,11 +356,12 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=1_000)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--all", action="store_true", help="go on after a failure")
+    parser.add_argument("--rocksdb", action="store_true", help="tables on the disk: the same worlds, ten times slower")
     asked = parser.parse_args()
     logging.disable(logging.CRITICAL)
-    failures = 0
+    failures, memory = 0, Memory() if asked.rocksdb else None
     for seed in range(asked.first, asked.first + asked.seeds):
-        if problem := run(seed):
+        if problem := run(seed, memory):
             print(f"seed {seed}: {problem}", flush=True)
             failures += 1
             if not asked.all:

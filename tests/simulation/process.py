@@ -40,7 +40,7 @@ class Process:
         self.alive, self.lease = True, True
         self.broken_until_s = 0.0  # the broker does not answer this process well until then
         self.doom: tuple[str, int] | None = None  # die at the n-th time this point is reached
-        self.reached: dict[str, int] = {}
+        self.died_at = ""
         self.on_death: Callable[[], None] = lambda: None
         self._awake = asyncio.Event()
         self._awake.set()
@@ -67,11 +67,11 @@ class Process:
 
     def at(self, point: str) -> None:
         """A write with a name begins or has ended."""
-        self.reached[point] = self.reached.get(point, 0) + 1
         if self.doom is not None and self.doom[0] == point:
             left = self.doom[1] - 1
             self.doom = (point, left)
             if left <= 0:
+                self.died_at = point
                 self.kill()
                 raise Killed(f"{self.name} {point}")
 

@@ -1,0 +1,65 @@
+"""Dispatch in random worlds: nothing is lost, whatever dies, and the checks would notice.
+
+A failure prints its seed: `SIM_FIRST=<seed> SIM_SEEDS=1 pytest tests/simulation/test_dispatch_world.py` plays it again.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tables.memory import Memory
+from tests.simulation import clockwork, dispatch_world
+from tests.simulation.dispatch_world import POINTS, DispatchWorld
+from tests.simulation.planted import PLANTED
+
+FIRST = int(os.environ.get("SIM_FIRST", "0"))
+SEEDS = int(os.environ.get("SIM_SEEDS", "200"))
+ON_DISK = 12
+SLICE = 25
+RARE = {"claims_unflushed": 225}
+"""Where to begin looking for what needs a rare course of events."""
+
+
+@pytest.mark.parametrize("first", range(FIRST, FIRST + SEEDS, SLICE))
+def test_random_worlds(first: int) -> None:
+    for seed in range(first, min(first + SLICE, FIRST + SEEDS)):
+        problem = dispatch_world.run(seed)
+        assert problem is None, f"SIM_FIRST={seed} SIM_SEEDS=1: {problem}"
+
+
+def test_random_worlds_on_real_tables() -> None:
+    memory = Memory()
+    for seed in range(FIRST, FIRST + min(SEEDS, ON_DISK)):
+        problem = dispatch_world.run(seed, memory)
+        assert problem is None, f"SIM_FIRST={seed} SIM_SEEDS=1: {problem}"
+
+
+@pytest.mark.parametrize("fault", PLANTED)
+def test_a_planted_fault_is_found(fault: str) -> None:
+    first = RARE.get(fault, 0)
+    assert any(dispatch_world.run(seed, None, PLANTED[fault]) for seed in range(first, first + 60))
+
+
+def test_workers_die_at_every_write() -> None:
+    died: Counter[str] = Counter()
+    for seed in range(60):
+        with tempfile.TemporaryDirectory() as folder:
+            world = DispatchWorld(seed, Path(folder))
+            clockwork.run(world.story)
+            died.update(world.died_at)
+    assert set(POINTS) - died.keys() == set()
+
+
+def test_a_seed_tells_the_same_story_again() -> None:
+    stories = []
+    for _ in range(2):
+        with tempfile.TemporaryDirectory() as folder:
+            world = DispatchWorld(3, Path(folder))
+            clockwork.run(world.story)
+            stories.append([world.broker.log(*place) for place in world.broker.places()])
+    assert stories[0] == stories[1]
