@@ -14,6 +14,13 @@ from hub_app.wire import jobs as wire_jobs
 from tests.simulation.broker import Place, Rec
 from tests.simulation.dispatch_worker import CURVE, NAMES, SOURCES, DispatchWorker
 
+CARRIED = (("ce-id", b"1"), ("ce-source", b"lender"))
+
+
+def payload_of(delivery_id: bytes) -> bytes:
+    """The bytes of a job: its own, some empty, some large."""
+    return delivery_id * (delivery_id[0] % 4 * 100)
+
 
 class Told(NamedTuple):
     """An outcome in the attempts log."""
@@ -55,6 +62,7 @@ class Checks:
         elif record.topic == NAMES.dlq:
             letter = wire_dead.read(record.headers, record.value)
             assert isinstance(letter, wire_dead.DeadLetter), letter
+            self.carries(letter.job, letter.headers, letter.value or b"")
             self.dead[letter.job.delivery_id] = letter.reason
             if letter.reason == "exhausted" and letter.job.attempt != CURVE.attempts_max:
                 self.problem(f"given up after {letter.job.attempt} attempts")
@@ -62,11 +70,17 @@ class Checks:
     def _stands(self, record: Rec) -> None:
         read = wire_jobs.read_record(record.headers)
         assert isinstance(read, tuple), read
-        job = read[0]
+        job, headers = read
+        self.carries(job, headers, record.value or b"")
         self._records[record.topic, record.partition].append(job)
         self.highest[job.delivery_id] = max(self.highest.get(job.delivery_id, NOTHING), version(job))
         if job.attempt > CURVE.attempts_max:
             self.problem(f"attempt {job.attempt} of {job.delivery_id.hex()} is planned")
+
+    def carries(self, job: Job, headers: object, body: bytes) -> None:
+        """Payload and headers stay what they were, wherever the job goes."""
+        if (headers, body) != (CARRIED, payload_of(job.delivery_id)):
+            self.problem(f"{job.delivery_id.hex()} carries {headers} and {len(body)} bytes")
 
     def ended(self, job: Job) -> bool:
         """Whether the logs say that this version is finished."""

@@ -44,7 +44,7 @@ class Sinks(Protocol):
 
     def may(self, job: Job, now_ms: int) -> Go | Dead | Deferred: ...
     def claimed(self, worker: DispatchWorker, shard: DispatchShard, job: Job) -> None: ...
-    async def attempt(self, worker: DispatchWorker, job: Job) -> Result: ...
+    async def attempt(self, worker: DispatchWorker, job: Job, headers: Any, body: bytes) -> Result: ...
 
 
 class Machine:
@@ -107,7 +107,7 @@ class SimAttempter:
     async def make(self, job: Job, subscription: Any, headers: Any, body: bytes) -> Attempted:
         clock = self._worker.process.clock
         started_ms, began = clock.now_ms(), clock.monotonic_ms()
-        return self._attempted(job, await self._sinks.attempt(self._worker, job), started_ms, began)
+        return self._attempted(job, await self._sinks.attempt(self._worker, job, headers, body), started_ms, began)
 
     def broken(self, job: Job, error: BaseException, started_ms: int, began: int) -> Attempted:
         self._worker.broken_attempts.append(

@@ -30,7 +30,7 @@ from tables.memory import Memory
 from tests.simulation import clockwork
 from tests.simulation.broker import Broker
 from tests.simulation.clockwork import SimClock
-from tests.simulation.dispatch_checks import Checks
+from tests.simulation.dispatch_checks import CARRIED, Checks, payload_of
 from tests.simulation.dispatch_worker import NAMES, SOURCES, TIMEOUT_MS, DispatchWorker, Machine
 from tests.simulation.process import Killed, Process, task_factory
 
@@ -41,7 +41,6 @@ POINTS = [
 ]
 """Where a worker may be made to die."""
 HEAL_S = 400
-CARRIED = (("ce-id", b"1"), ("ce-source", b"lender"))
 
 
 class DispatchWorld:
@@ -81,8 +80,9 @@ class DispatchWorld:
     def claimed(self, worker: DispatchWorker, shard: DispatchShard, job: Job) -> None:
         self.checks.claimed(worker, shard, job)
 
-    async def attempt(self, worker: DispatchWorker, job: Job) -> Result:
+    async def attempt(self, worker: DispatchWorker, job: Job, headers: Any, body: bytes) -> Result:
         self.checks.begins(worker, job)
+        self.checks.carries(job, headers, body)
         try:
             return await self._answer(worker, job)
         finally:
@@ -282,7 +282,7 @@ class DispatchWorld:
     def _append(self, topic: str, job: Job) -> None:
         key = destination_key(job.tenant, job.destination)
         headers = wire_jobs.write(job, CARRIED)
-        self.broker.append(topic, partition_for(key, self.shards), key, b"payload", headers)
+        self.broker.append(topic, partition_for(key, self.shards), key, payload_of(job.delivery_id), headers)
 
     def _repeat(self) -> None:
         """Upstream emits a delivery again."""
