@@ -195,8 +195,11 @@ class Settler:
             headers = wire_attempts.write(outcome, settled.headers)
             outbox.add(topic, settled.shard.number, key, wire_attempts.value(outcome), headers)
         flushed = await flush(outbox)
-        for shard in {c.shard: None for c in tick.claimed} | {s.shard: None for s in tick.settled}:
-            shard.wrote(flushed.offsets.get((topic, shard.number), ()))
+        shards = {c.shard: None for c in tick.claimed} | {s.shard: None for s in tick.settled}
+        left = {shard.number for shard in shards if shard.closed}  # a later opening of these has to read what they wrote
+        for shard in shards:
+            if shard.number not in left:
+                shard.wrote(flushed.offsets.get((topic, shard.number), ()))
 
     def _forget(self, tick: _Tick) -> None:
         for claimed in tick.claimed:
