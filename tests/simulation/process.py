@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextvars import ContextVar
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -148,33 +149,34 @@ class SimProducer:
     async def send(self, targets: Sequence[Target]) -> Flushed:
         process = self._process
         await process.pause(0.002)
-        answers: list[asyncio.Future[None]] = []
+        answers: list[asyncio.Future[list[int | None]]] = []
         for target in targets:
             answers.append(answer := process.loop.create_future())
             refused = process.broken and process.random.random() < 0.5
-            process.later(
-                0.01, lambda target=target, answer=answer, refused=refused: _land(process, target, answer, refused)
-            )
+            process.later(0.01, partial(_land, process, target, answer, refused=refused))
         outcomes = await asyncio.gather(*answers, return_exceptions=True)
         await process.pause(0.01)
-        for outcome in outcomes:
+        offsets: dict[tuple[str, int], list[int | None]] = {}
+        for target, outcome in zip(targets, outcomes, strict=True):
             if isinstance(outcome, BaseException):
                 raise outcome
-        return Flushed(sum(len(part.records) for target in targets for part in target.parts), (), {})
+            offsets[target.topic, target.partition] = outcome
+        return Flushed(sum(map(len, offsets.values())), (), offsets)
 
 
-def _land(process: Process, target: Target, answer: asyncio.Future[None], refused: bool) -> None:
+def _land(process: Process, target: Target, answer: asyncio.Future[list[int | None]], *, refused: bool) -> None:
+    offsets: list[int | None] = []
     if not refused:
         for part in target.parts:
             for key, value, headers in part.records:
-                process.broker.append(target.topic, target.partition, key, value, headers)
+                offsets.append(process.broker.append(target.topic, target.partition, key, value, headers))
     if answer.done():
         return
     # Of an answer that is lost nobody knows what came before it.
     if refused or (process.broken and process.random.random() < 0.3):
         answer.set_exception(Refusal(f"{target.topic}/{target.partition}"))
     else:
-        answer.set_result(None)
+        answer.set_result(offsets if process.random.random() < 0.9 else [None] * len(offsets))
 
 
 class SimReader:
