@@ -10,13 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from agents.enqueuing import LINE_BYTES, Given
 from agents.outputs import flush, quarantine
+from agents.queues import QueueShard
 from hub_app.domain.admission import Admission, Known, admit, digest
 from hub_app.domain.delivery import Job
 from hub_app.domain.errors import StoreFailed
 from hub_app.domain.fact import Fact
-from hub_app.domain.ids import delivery_id, destination_key
+from hub_app.domain.ids import delivery_id, destination_key, seq_of
 from hub_app.domain.limits import MIB, MINUTE_MS
+from hub_app.domain.subscription import QueueSink
 from hub_app.kafka.batch import Batch
 from hub_app.kafka.producer import HubProducer, Outbox
 from hub_app.telemetry.events import Event
@@ -36,11 +39,17 @@ OUTPUT_BYTES_MAX = 8 * MIB
 
 class InboxShard:
     """One inbox shard in the hands of its owner. `emit_from`: below it the group committed; state is rebuilt without
-    emitting anything again."""
+    emitting anything again. `next_offset`: how far its facts have been read. `queues` is set before the first batch."""
 
-    def __init__(self, number: int, table: InboxTable, *, epoch: int, emit_from: int) -> None:
+    queues: QueueShard
+
+    def __init__(self, number: int, table: InboxTable, *, epoch: int, emit_from: int, next_offset: int) -> None:
         self.number, self.table, self.epoch, self.emit_from = number, table, epoch, emit_from
-        self.expire_at_ms = 0
+        self.next_offset, self.expire_at_ms = next_offset, 0
+
+    def position(self) -> int:
+        """Facts below this seq are in the table, as far as they were admitted and are kept."""
+        return seq_of(self.epoch, self.next_offset)
 
 
 class Inbox:
@@ -76,9 +85,9 @@ class Inbox:
             except StoreFailed as error:
                 fail(batch, error)
         await flush(outbox)  # _emit
-        for shard, batch, admitted, tenants in judged:
+        for shard, batch, admitted, tenants, given in judged:
             try:
-                self._remember(shard, batch, admitted)
+                self._remember(shard, batch, admitted, given)
             except StoreFailed as error:
                 fail(batch, error)
                 continue
@@ -86,7 +95,7 @@ class Inbox:
             if tenants:
                 self._arrived(shard.number, tenants)
 
-    async def _judge(self, shard: InboxShard, batch: Batch, outbox: Outbox) -> tuple[list[Admitted], set[str]]:
+    async def _judge(self, shard: InboxShard, batch: Batch, outbox: Outbox) -> tuple[list[Admitted], set[str], Given]:
         """Decides every record and fills the outbox; the admitted facts are still to be written."""
         facts: list[tuple[Any, Fact, bytes]] = []
         for record in batch.records:
@@ -98,6 +107,7 @@ class Inbox:
         admitted: list[Admitted] = []
         tenants: set[str] = set()
         here: dict[bytes, Known] = {}
+        given = Given()
         weight = counted = 0
         known = shard.table.look_up([key for _, _, key in facts])
         for (record, fact, key), stored in zip(facts, known, strict=True):
@@ -113,8 +123,9 @@ class Inbox:
                 counted += emits  # below, state is rebuilt: these were counted by whoever committed them
             if decision is Admission.FIRST or decision is Admission.REREAD:
                 if emits:
-                    weight += self._match(shard, fact, outbox) * len(fact.value)
+                    weight += self._match(shard, fact, outbox, given)
                     if weight > OUTPUT_BYTES_MAX:
+                        given.emit(outbox, self._names.queue, shard.number, record.timestamp)
                         await flush(outbox)
                         weight = 0
             elif emits and decision is Admission.COLLISION:
@@ -126,15 +137,23 @@ class Inbox:
             elif emits:
                 self._duplicates.inc()
         self._admitted.inc(counted)
-        return admitted, tenants
+        if batch.records:
+            given.emit(outbox, self._names.queue, shard.number, batch.records[-1].timestamp)
+        return admitted, tenants, given
 
-    def _match(self, shard: InboxShard, fact: Fact, outbox: Outbox) -> int:
-        """One delivery per subscription that receives the fact; how many."""
+    def _match(self, shard: InboxShard, fact: Fact, outbox: Outbox, given: Given) -> int:
+        """One delivery per subscription that receives the fact, or a place in its queue; what they weigh."""
         matched = self._subscriptions.matcher(fact.tenant).match(fact)
         if not matched:
             return 0
         shared, offset = wire_jobs.shared(fact), self._subscriptions.offset(shard.number)
+        weight = 0
         for subscription in matched:
+            if type(subscription.sink) is QueueSink:
+                given.add(subscription, fact)
+                weight += LINE_BYTES
+                continue
+            weight += len(fact.value)
             job = Job(
                 delivery_id(fact.tenant, fact.seq, subscription.id),
                 1,
@@ -154,14 +173,20 @@ class Inbox:
             partition = partition_for(key, self._count)
             outbox.add(self._names.deliveries, partition, key, fact.value, wire_jobs.write_shared(job, shared))
         self._matched.inc(len(matched))
-        return len(matched)
+        return weight
 
-    def _remember(self, shard: InboxShard, batch: Batch, admitted: list[Admitted]) -> None:
+    def _remember(self, shard: InboxShard, batch: Batch, admitted: list[Admitted], given: Given) -> None:
         rows = shard.table.store.batch()
         shard.table.admit(rows, admitted)
+        enqueued = given.remember(shard.queues.table, rows)
         rows.set_offset(self._names.facts, batch.next_offset)
         now_ms = batch.records[-1].timestamp if batch.records else 0
         if now_ms >= shard.expire_at_ms:
             gone = shard.table.expire(rows, now_ms - self._retention_ms, EXPIRE_ROWS)
             shard.expire_at_ms = now_ms + (EXPIRE_EVERY_MS if gone < EXPIRE_ROWS else 0)
         shard.table.store.write(rows)
+        catching_up, shard.next_offset = shard.next_offset < shard.emit_from, batch.next_offset
+        for tenant, subscription in enqueued:
+            shard.queues.enqueued(tenant, subscription)
+        if catching_up:
+            shard.queues.advanced()

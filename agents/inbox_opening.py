@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from agents.inbox import Inbox, InboxShard
 from agents.owner import OwnerLog
+from agents.queue_access import Queues
 from hub_app.domain.errors import StoreFailed
 from hub_app.domain.ids import seq_of
 from hub_app.telemetry.events import Event
@@ -18,6 +19,7 @@ from hub_app.topics import Names
 from tables.datadir import DataDir
 from tables.inbox import FAMILIES, InboxTable
 from tables.memory import Memory
+from tables.queues import FAMILIES as QUEUE_FAMILIES
 from tables.shard import Identity, ShardStore
 
 SCHEMA = 1
@@ -31,6 +33,7 @@ class InboxShards:
         *,
         inbox: Inbox,
         owner: OwnerLog,
+        queues: Queues,
         names: Names,
         data: DataDir,
         memory: Memory,
@@ -44,19 +47,22 @@ class InboxShards:
     ) -> None:
         """`left(shard)`: whoever waits for its events is to answer early. `reopen` is the plane's."""
         self._reopen, self._open = reopen, open_store
-        self._inbox, self._owner, self._names = inbox, owner, names
+        self._inbox, self._owner, self._queues, self._names = inbox, owner, queues, names
         self._data, self._memory, self._window_ms = data, memory, dedup_window_ms
         self._cluster_id, self._epoch, self._raise_epoch, self._left = cluster_id, epoch, raise_epoch, left
         self._log = Log("inbox")
 
     async def suspended(self, shards: frozenset[int]) -> None:
-        """Batches in flight finish or are dropped by the plane; there is nothing else to stop."""
+        """Batches in flight finish or are dropped by the plane; nothing more is locked or settled."""
+        await self._queues.rest(shards)
 
     async def resumed(self, shards: frozenset[int]) -> None:
         """Tables stayed open."""
+        self._queues.go_on(shards)
 
     async def closed(self, shard: int) -> None:
         self._left(shard)
+        self._queues.close(shard)
         left = self._inbox.shards.pop(shard, None)
         if left is not None:
             left.table.store.close()
@@ -98,18 +104,22 @@ class InboxShards:
                 table.begin_at(batch, seq_of(self._epoch(shard), own))
                 store.write(batch)
             await self._owner.open(shard)
+            start = min(own, committed[topic])
+            opened = InboxShard(shard, table, epoch=self._epoch(shard), emit_from=committed[topic], next_offset=start)
+            opened.queues = await self._queues.open(opened)  # what is deleted is known: the owner has read it
         except BaseException:
+            self._queues.close(shard)
             store.close(clean=False)
             raise
-        self._inbox.shards[shard] = InboxShard(shard, table, epoch=self._epoch(shard), emit_from=committed[topic])
-        return {topic: min(own, committed[topic])}
+        self._inbox.shards[shard] = opened
+        return {topic: start}
 
     def _open_store(self, shard: int) -> ShardStore:
         store = self._open(
             self._data.folder("inbox", shard),
             plane="inbox",
             shard=shard,
-            families=FAMILIES,
+            families=(*FAMILIES, *QUEUE_FAMILIES),
             memory=self._memory,
             identity=Identity(self._cluster_id(), self._epoch(shard), SCHEMA),
         )

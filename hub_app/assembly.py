@@ -18,6 +18,7 @@ from agents.inbox import Inbox
 from agents.inbox_opening import InboxShards
 from agents.ingest import Ingest
 from agents.owner import OwnerLog, OwnerSetup
+from agents.queue_access import Queues
 from agents.owners import InboxOwners, KeysTail
 from agents.registrations import KeyStore, SubscriptionStore
 from agents.settle import Settler
@@ -89,6 +90,7 @@ class Assembly:
         self.ingests = settings.role in ("all", "ingest")
         self.delivers = settings.role in ("all", "delivery")
         self.built: Hub | None = None
+        self.failures: dict[str, Callable[[int, StoreFailed], None]] = {}
 
     def hub(self) -> Hub:
         settings, clock = self.settings, self.ports.clock
@@ -97,8 +99,9 @@ class Assembly:
         meta_owner = self._owner(lambda: True, plain="meta-")
         epochs = Epochs(meta_owner, self.meta, clock=clock, entropy=self.ports.entropy)
         inbox = self._inbox()
+        self.queues = self._queues(inbox)
         inbox_shards = self._inbox_shards(inbox, owner, epochs)
-        failures: dict[str, Callable[[int, StoreFailed], None]] = {
+        failures = self.failures = {
             "inbox": inbox_shards.store_failed,
             "dispatch": dispatch_shards.store_failed,
         }
@@ -245,6 +248,24 @@ class Assembly:
             )
         )
 
+    def _queues(self, inbox: Inbox) -> Queues:
+        return Queues(
+            producer=self.producer,
+            reader=self.reader,
+            names=self.names,
+            shards=self.settings.shards,
+            clock=self.ports.clock,
+            metrics=self.metrics,
+            subscriptions=self.subscriptions,
+            keyring=self.ports.keyring,
+            events_retention_ms=self.settings.events_retention_ms,
+            alive=lambda shard: shard in inbox.shards and self._inbox_lease(),
+            failed=self._inbox_failed,
+        )
+
+    def _inbox_failed(self, shard: int, error: StoreFailed) -> None:
+        self.failures["inbox"](shard, error)
+
     def _inbox_shards(self, inbox: Inbox, owner: OwnerLog, epochs: Epochs) -> InboxShards:
         async def raise_epoch(shard: int, reason: str) -> None:
             epoch = await epochs.raise_epoch(shard, reason)
@@ -253,6 +274,7 @@ class Assembly:
         return InboxShards(
             inbox=inbox,
             owner=owner,
+            queues=self.queues,
             names=self.names,
             data=self.data,
             memory=self.memory,

@@ -40,8 +40,10 @@ class QueueTable:
     Deleted keys stay in the files for a while, and a queue deletes at its head: so where the first ready and the first
     due event can be is remembered, and nothing below is looked at."""
 
-    def __init__(self, store: ShardStore) -> None:
-        self.store = store
+    def __init__(self, store: ShardStore, topic: str) -> None:
+        """`topic`: hub.queue, as it is called here."""
+        self.store, self._topic = store, topic
+        self._reached = store.offset(topic)
         self._highest: dict[str, int] = {}
         self._first_ready: dict[str, int] = {}
         self._first_due: dict[str, int] = {}
@@ -87,6 +89,11 @@ class QueueTable:
             stored = self.store.get("queues", subscription.encode())
             known = self._highest[subscription] = -1 if stored is None else int.from_bytes(stored, "big")
         return known
+
+    @property
+    def next_offset(self) -> int | None:
+        """Where reading the log goes on; None when none of it was ever read."""
+        return self._reached
 
     # -- writing -------------------------------------------------------------------------------------------------------
     def put(self, batch: Batch, subscription: str, before: Row | None, after: Row | None) -> None:
@@ -150,6 +157,16 @@ class QueueTable:
         batch.delete("queues", name)
         for known in (self._highest, self._first_ready, self._first_due):
             known.pop(subscription, None)
+
+    def reached(self, batch: Batch, next_offset: int) -> None:
+        """The log below is in the rows. Never goes back: two who write to it may be acknowledged in either order."""
+        self._reached = max(next_offset, self._reached or 0)
+        batch.set_offset(self._topic, self._reached)
+
+    def restart(self, batch: Batch) -> None:
+        """The log was made anew."""
+        self._reached = 0
+        batch.set_offset(self._topic, 0)
 
     def apply(self, batch: Batch, said: Enqueued | Marked) -> None:
         """What a record of the log says. Write the batch before the next record of the same rows."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from hub_app.domain.idempotency import Answer
 from hub_app.domain.matching import Index
-from hub_app.domain.subscription import Subscription
+from hub_app.domain.subscription import QueueSink, Subscription
 from hub_app.wire import subscriptions as wire
 from hub_app.wire.record import Unreadable
 from tables.globals import GlobalTable, HeadersGiven
@@ -28,6 +29,7 @@ class SubscriptionsTable(GlobalTable[wire.Stored]):
         self._tenants: dict[str, dict[str, Held]] = {}
         self._gone: dict[tuple[str, str], tuple[Answer, ...]] = {}
         self._indexes: dict[str, Index] = {}
+        self._queues: dict[str, dict[tuple[str, str], Subscription]] = {}
         self._count = 0
 
     def get(self, tenant: str, id: str) -> Subscription | None:
@@ -58,6 +60,16 @@ class SubscriptionsTable(GlobalTable[wire.Stored]):
                 self._indexes[tenant] = index
         return index
 
+    def queues(self, tenant: str) -> Mapping[tuple[str, str], Subscription]:
+        """The tenant's queues by (topic, name); as `matcher`, made anew after a change."""
+        queues = self._queues.get(tenant)
+        if queues is None:
+            rows = self.of_tenant(tenant)
+            queues = {(row.sink.topic, row.sink.name): row for row in rows if isinstance(row.sink, QueueSink)}
+            if tenant in self._tenants:
+                self._queues[tenant] = queues
+        return queues
+
     def answers(self, tenant: str, id: str) -> tuple[Answer, ...]:
         """Answers remembered with the subscription, also for a while after it was deleted."""
         held = self._tenants.get(tenant, {}).get(id)
@@ -82,7 +94,7 @@ class SubscriptionsTable(GlobalTable[wire.Stored]):
         rows = self._tenants.setdefault(row.tenant, {})
         self._count += row.id not in rows
         rows[row.id] = Held(row.subscription, row.answers)
-        self._indexes.pop(row.tenant, None)
+        self._changed(row.tenant)
 
     def _drop(self, key: bytes) -> None:
         tenant, _, id = key.decode(errors="replace").partition("\x1f")
@@ -90,6 +102,10 @@ class SubscriptionsTable(GlobalTable[wire.Stored]):
         rows = self._tenants.get(tenant)
         if rows is not None and rows.pop(id, None) is not None:
             self._count -= 1
-            self._indexes.pop(tenant, None)
+            self._changed(tenant)
             if not rows:
                 del self._tenants[tenant]
+
+    def _changed(self, tenant: str) -> None:
+        self._indexes.pop(tenant, None)
+        self._queues.pop(tenant, None)

@@ -205,6 +205,13 @@ FIELDS: Final[tuple[Field, ...]] = (
     Field("DEDUP_WINDOW", "dedup_window_ms", duration("1m", "90d"), "168h", "how long ids are remembered"),
     Field("PULL_RATE", "pull_rate", whole(1, 100_000), "100", "pull requests a second and key"),
     Field("PULL_BURST", "pull_burst", whole(1, 100_000), "200", "pull requests at once"),
+    Field(
+        "QUEUE_LOCK_MIN",
+        "queue_lock_ms_min",
+        duration("1s", "60s"),
+        "60s",
+        "the shortest lock that a queue may have; less is for tests",
+    ),
     Field("DLQ_RETENTION", "dlq_retention_ms", duration("1h", "90d"), "168h", "producers' dead letters observed"),
     Field("DLQ_PRUNE_INTERVAL", "dlq_prune_interval_ms", duration("1s", "24h"), "1h", "how often they are pruned"),
     Field(

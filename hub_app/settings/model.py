@@ -89,6 +89,7 @@ class Settings:
     dedup_window_ms: int
     pull_rate: int  # requests per second and key
     pull_burst: int
+    queue_lock_ms_min: int
     dlq_retention_ms: int
     dlq_prune_interval_ms: int
     dead_letter_retention_ms: int

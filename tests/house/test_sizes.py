@@ -16,6 +16,7 @@ FUNCTION_LINES_MAX = 50
 
 # One idea that reads better whole. A module below the soft cap again leaves this list.
 ALLOWED_ABOVE_SOFT_CAP: dict[str, str] = {
+    "agents/queues.py": "one tick: decide, bury, record, write, answer",
     "agents/settle.py": "three writes of one tick, in their order",
     "hub_app/assembly.py": "every part of a worker, tied together in one place",
     "hub_app/domain/drafts.py": "every field of a request, and its rule",

@@ -84,6 +84,7 @@ DEFAULTS = {
     "dedup_window_ms": 168 * HOUR_MS,
     "pull_rate": 100,
     "pull_burst": 200,
+    "queue_lock_ms_min": 60_000,
     "dlq_retention_ms": 168 * HOUR_MS,
     "dlq_prune_interval_ms": HOUR_MS,
     "dead_letter_retention_ms": 720 * HOUR_MS,

@@ -24,7 +24,7 @@ def table(tmp_path: Path) -> Iterator[QueueTable]:
     store = ShardStore.open(
         tmp_path / "0", plane="inbox", shard=0, families=FAMILIES, memory=Memory(), identity=identity
     )
-    yield QueueTable(store)
+    yield QueueTable(store, "hub.queue")
     store.close()
 
 
@@ -98,7 +98,7 @@ def test_a_fact_read_again_resurrects_nothing(table: QueueTable) -> None:
     change(table, row(table, 1), None)
     assert give(table, 1, 2, 3) == [3]
     assert table.ready("sub_a", ALL, 10) == [2, 3]
-    again = QueueTable(table.store)
+    again = QueueTable(table.store, "hub.queue")
     assert (again.highest("sub_a"), again.highest("sub_b")) == (3, -1)
     assert give(again, 2, 3) == []
 
@@ -182,3 +182,12 @@ def test_the_log_read_again_from_anywhere_changes_nothing(table: QueueTable, sta
 def test_what_is_not_of_the_latest_delivery_changes_nothing(table: QueueTable, late: Marked) -> None:
     once = replay(table, *LIFE)
     assert replay(table, late) == once
+
+
+def test_how_far_the_log_has_come_never_goes_back(table: QueueTable) -> None:
+    assert table.next_offset is None
+    for offset in (7, 5):
+        batch = table.store.batch()
+        table.reached(batch, offset)
+        table.store.write(batch)
+        assert table.next_offset == QueueTable(table.store, "hub.queue").next_offset == 7
