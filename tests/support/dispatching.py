@@ -1,0 +1,73 @@
+"""One dispatch shard on a table in memory, for tests of the agents around it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from agents.dispatch_shard import DispatchShard
+from hub_app.domain.delivery import Job
+from hub_app.domain.ids import delivery_id
+from hub_app.topics import names
+from hub_app.wire import jobs as wire_jobs
+from tables.jobs import FAMILIES, JobTable, Row
+from tables.shard import Identity
+from tests.fakes.store import Disk, MemoryStore
+from tests.simulation.broker import Rec
+
+NAMES = names("hub.")
+RETRY = NAMES.retry("10s")
+TOPICS = (NAMES.deliveries, RETRY, NAMES.parked)
+NOW_MS = 1_767_323_045_000
+CARRIED = (("ce-id", b"1"), ("ce-source", b"lender"), ("ce-type", b"studio.lerian.lender.loan.approved"))
+PLACE = ("t", "https://a.example/")
+
+
+def job(
+    seq: int = 1, attempt: int = 1, moves: int = 0, *, place: tuple[str, str] = PLACE, due_ms: int = 0, **more: Any
+) -> Job:
+    """A delivery of the fact `seq`; due at once unless it says otherwise."""
+    made = Job(
+        delivery_id(place[0], seq, "sub"), attempt, moves, *place, "sub", "", seq, "lender", NOW_MS, due_ms, 0, 0
+    )
+    return made._replace(**more)
+
+
+def open_store(disk: Disk, number: int = 0) -> MemoryStore:
+    folder = Path(f"/dispatch/{number}")
+    identity = Identity("cluster", 0, 1)
+    return MemoryStore.open(disk, folder, plane="dispatch", shard=number, families=FAMILIES, identity=identity)
+
+
+def open_shard(disk: Disk | None = None, number: int = 0, start: int = 0) -> DispatchShard:
+    """Every topic is read from `start`."""
+    store: Any = open_store(disk or Disk(), number)
+    shard = DispatchShard(number, JobTable(store, number))
+    shard.start_reading(dict.fromkeys(TOPICS, start), dict.fromkeys(TOPICS, start), [])
+    return shard
+
+
+class Feed:
+    """Writes records of jobs, each topic with its own offsets, and has the shard take them in."""
+
+    def __init__(self, shard: DispatchShard) -> None:
+        self.shard = shard
+        self._next = dict.fromkeys(TOPICS, 0)
+
+    def records(self, topic: str, *jobs: Job, value: bytes = b"{}") -> list[Rec]:
+        made = []
+        for one in jobs:
+            offset, self._next[topic] = self._next[topic], self._next[topic] + 1
+            headers = tuple(wire_jobs.write(one, CARRIED))
+            made.append(Rec(topic, self.shard.number, offset, NOW_MS, b"key", value, headers))
+        return made
+
+    def take(self, topic: str, *jobs: Job) -> Any:
+        records = self.records(topic, *jobs)
+        return self.shard.take_in(topic, records, self._next[topic])
+
+
+def stored(shard: DispatchShard) -> dict[tuple[int, int, int], Row]:
+    """Every row of the table by (seq, attempt, moves)."""
+    rows = [row for some in shard.table.slices() for row in some]
+    return {(row.job.seq, row.job.attempt, row.job.moves): row for row in rows}
