@@ -115,7 +115,8 @@ def test_a_higher_version_waits_for_the_one_in_hand(shard: DispatchShard, feed: 
     assert shard.low_marks() == {DELIVERIES: 0, RETRY: 0, PARKED: 0}
     left = _settle(shard, row, OutcomeKind.FAILED)
     assert left is not None
-    assert (left.job.attempt, stored(shard).keys()) == (2, {(1, 2, 0)})
+    assert left.job.attempt == 2
+    assert stored(shard).keys() == {(1, 2, 0)}
     assert shard.low_marks() == {DELIVERIES: 1, RETRY: 0, PARKED: 0}
     assert shard.table.payload(left)[1] == b"{}"
 
@@ -204,7 +205,8 @@ def test_a_deferred_job_goes_on(shard: DispatchShard, feed: Feed) -> None:
     [row] = feed.take(DELIVERIES, job()).fresh
     _as_in_hand(shard, row)
     assert _settle(shard, row, OutcomeKind.DEFERRED) is row
-    assert (shard.in_hand, stored(shard).keys(), shard.low_marks()[DELIVERIES]) == ({}, {(1, 1, 0)}, 0)
+    assert (shard.in_hand, shard.low_marks()[DELIVERIES]) == ({}, 0)
+    assert stored(shard).keys() == {(1, 1, 0)}
 
 
 @pytest.mark.parametrize("where", ["offered", "held", "spilled"])
