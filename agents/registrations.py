@@ -1,4 +1,4 @@
-"""Creating, replacing and deleting subscriptions and API keys, on the worker that owns the tenant's shard.
+"""Creating, replacing and deleting subscriptions, API keys and operations, on the worker that owns the tenant's shard.
 
 Each change is decided on the table and written by the single writer while nothing else changes that tenant, so of two
 equal requests at once the second finds the first (docs/protocol.md, "Single writers"). Answers travel in the record.
@@ -18,13 +18,16 @@ from hub_app.domain.apikey import ApiKey
 from hub_app.domain.errors import BrokerTrouble
 from hub_app.domain.idempotency import Answer, Claim, Clash, find, key_digest, remember
 from hub_app.domain.ids import tenant_key
-from hub_app.domain.subscription import Subscription
+from hub_app.domain.operation import RUNNING_PER_TENANT_MAX, Operation
+from hub_app.domain.subscription import QueueSink, Subscription
 from hub_app.ports import Clock
 from hub_app.topics import partition_for
 from hub_app.wire import keys as wire_keys
+from hub_app.wire import operations as wire_operations
 from hub_app.wire import subscriptions as wire_subscriptions
 from hub_app.wire.record import Record
 from tables.keys import KeysTable
+from tables.operations import OperationsTable
 from tables.subscriptions import SubscriptionsTable
 
 SUBSCRIPTIONS_PER_TENANT_MAX = 1_000
@@ -38,6 +41,7 @@ class Refusal(Enum):
     MISSING = "missing"
     EXISTS = "exists"
     STALE = "stale"
+    TAKEN = "taken"
     TOO_MANY = "too_many"
 
 
@@ -62,12 +66,12 @@ class Writes(Protocol):
     async def write(self, shard: int, topic: str, record: Record) -> int | LookAgain: ...
 
 
-Thing = TypeVar("Thing", Subscription, ApiKey)
+Thing = TypeVar("Thing", Subscription, ApiKey, Operation)
 
 
 @dataclass(frozen=True, slots=True)
 class _Kind(Generic[Thing]):
-    """What differs between subscriptions and keys."""
+    """What differs between them."""
 
     topic: str
     get: Callable[[str, str], Thing | None]
@@ -76,6 +80,7 @@ class _Kind(Generic[Thing]):
     most: int
     write: Callable[[Thing, tuple[Answer, ...]], Record]
     write_deleted: Callable[[str, str, tuple[Answer, ...]], Record]
+    taken: Callable[[Thing], bool] = lambda thing: False
 
 
 class _Registrations(Generic[Thing]):
@@ -86,7 +91,8 @@ class _Registrations(Generic[Thing]):
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def create(self, thing: Thing, idempotent: Idempotent | None = None) -> Result:
-        """EXISTS when the id is taken, TOO_MANY when the tenant has its fill. Raises what `OwnerLog.write` raises."""
+        """EXISTS when the id is taken, TAKEN when its address is, TOO_MANY when the tenant has its fill. Raises what
+        `OwnerLog.write` raises."""
         kind = self._kind
 
         def decide(tried: bool) -> Record | Result:
@@ -97,6 +103,8 @@ class _Registrations(Generic[Thing]):
                 return known
             if present is not None:
                 return Refusal.EXISTS
+            if kind.taken(thing):
+                return Refusal.TAKEN
             if kind.count(thing.tenant) >= kind.most:
                 return Refusal.TOO_MANY
             return kind.write(thing, self._answers(thing.tenant, thing.id, idempotent))
@@ -188,6 +196,8 @@ class SubscriptionStore(_Registrations[Subscription]):
             SUBSCRIPTIONS_PER_TENANT_MAX,
             wire_subscriptions.write,
             wire_subscriptions.write_deleted,
+            lambda made: isinstance(made.sink, QueueSink)
+            and (made.sink.topic, made.sink.name) in table.queues(made.tenant),
         )
         super().__init__(writes, kind, shards=shards, clock=clock, ttl_ms=idempotency_ttl_ms)
 
@@ -204,5 +214,23 @@ class KeyStore(_Registrations[ApiKey]):
             KEYS_PER_TENANT_MAX,
             wire_keys.write,
             wire_keys.write_deleted,
+        )
+        super().__init__(writes, kind, shards=shards, clock=clock, ttl_ms=idempotency_ttl_ms)
+
+
+class OperationStore(_Registrations[Operation]):
+    """Changes of bulk operations; TOO_MANY counts those that run."""
+
+    def __init__(
+        self, writes: Writes, table: OperationsTable, *, shards: int, clock: Clock, idempotency_ttl_ms: int
+    ) -> None:
+        kind: _Kind[Operation] = _Kind(
+            table.topic,
+            table.get,
+            table.answers,
+            table.count,
+            RUNNING_PER_TENANT_MAX,
+            wire_operations.write,
+            wire_operations.write_deleted,
         )
         super().__init__(writes, kind, shards=shards, clock=clock, ttl_ms=idempotency_ttl_ms)

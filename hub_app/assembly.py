@@ -19,16 +19,13 @@ from agents.inbox_opening import InboxShards
 from agents.ingest import Ingest
 from agents.owner import OwnerLog, OwnerSetup
 from agents.queue_access import Queues
-from agents.owners import InboxOwners, KeysTail
-from agents.registrations import KeyStore, SubscriptionStore
 from agents.settle import Settler
 from hub_app import __version__
+from hub_app.assembly_web import serve_web
 from hub_app.derived import egress_policy, kafka_config, topic_specs
 from hub_app.domain.backoff import Curve
 from hub_app.domain.errors import StoreFailed
 from hub_app.domain.ids import tenant_key
-from hub_app.kafka.assignor import OwnerReader
-from hub_app.kafka.client import make_admin
 from hub_app.kafka.patterns import PatternPlane
 from hub_app.kafka.plane import ShardPlane
 from hub_app.kafka.producer import HubProducer
@@ -50,15 +47,13 @@ from hub_app.topics import (
     source_of,
 )
 from hub_app.web.arrivals import Arrivals
-from hub_app.web.deps import WebDeps
-from hub_app.web.peers import AiohttpPeers
-from hub_app.web.routes import build_web
 from tables.claims import ClaimFile
 from tables.datadir import DataDir
 from tables.globals import GlobalTable
 from tables.keys import KeysTable
 from tables.memory import Memory
 from tables.meta import MetaTable
+from tables.operations import OperationsTable
 from tables.subscriptions import SubscriptionsTable
 
 
@@ -85,7 +80,10 @@ class Assembly:
         self.reader = RangeReader(self.config)
         self.subscriptions = SubscriptionsTable(self.names.subscriptions)
         self.keys, self.meta = KeysTable(self.names.keys), MetaTable(self.names.meta)
-        self.tables: dict[str, GlobalTable[Any]] = {t.topic: t for t in (self.subscriptions, self.keys, self.meta)}
+        self.operations = OperationsTable(self.names.operations)
+        self.tables: dict[str, GlobalTable[Any]] = {
+            table.topic: table for table in (self.subscriptions, self.keys, self.operations, self.meta)
+        }
         self.tails = {topic: self._tail(table) for topic, table in self.tables.items()}
         self.ingests = settings.role in ("all", "ingest")
         self.delivers = settings.role in ("all", "delivery")
@@ -137,7 +135,7 @@ class Assembly:
             close_web=_nothing,
             wake_polls=self.arrivals.notify_all,
         )
-        self._web(hub, inbox)
+        serve_web(self, hub, inbox)
         measure(hub, self.metrics)
         return hub
 
@@ -326,61 +324,6 @@ class Assembly:
 
     def _watched(self) -> dict[str, Any]:
         return {"standing": self.standing, "clock": self.ports.clock, "entropy": self.ports.entropy}
-
-    # -- the API -------------------------------------------------------------------------------------------------------
-    def _web(self, hub: Hub, inbox: Inbox) -> None:
-        settings, clock, inbox_plane = self.settings, self.ports.clock, hub.inbox_plane
-        admin = make_admin(self.config)
-        reader = OwnerReader(admin, f"streaming-hub-inbox.{settings.env}", now_ms=clock.monotonic_ms)
-        peers = AiohttpPeers()
-
-        async def close() -> None:
-            await peers.close()
-            await admin.close()
-
-        hub.close_web = close
-        keys_tail = self.tails[self.names.keys]
-        changes: dict[str, Any] = {
-            "shards": settings.shards,
-            "clock": clock,
-            "idempotency_ttl_ms": settings.idempotency_ttl_ms,
-        }
-        deps = WebDeps(
-            settings=settings,
-            version=__version__,
-            admin_key=self._admin_key(),
-            clock=clock,
-            entropy=self.ports.entropy,
-            keyring=self.ports.keyring,
-            sender=self.ports.sender,
-            keys=self.keys,
-            keys_tail=KeysTail(read_to_end=keys_tail.all_read_to_end, started=hub.started.is_set),
-            key_store=KeyStore(hub.owner, self.keys, **changes),
-            subscriptions=self.subscriptions,
-            subscription_store=SubscriptionStore(hub.owner, self.subscriptions, **changes),
-            owners=InboxOwners(
-                shards=inbox.shards,
-                lease_valid=lambda now_ms: inbox_plane is not None and inbox_plane.lease.valid(now_ms),
-                known=lambda: inbox_plane.owners if inbox_plane is not None else {},
-                read=reader.owners,
-                clock=clock,
-            ),
-            peers=peers,
-            readiness=self.standing.reasons,
-            stopping=lambda: hub.stopping,
-            metrics=self.metrics,
-            log=Log("http"),
-            arrivals=self.arrivals,
-        )
-        self.app.web.web_app.add_routes(build_web(deps))
-
-    def _admin_key(self) -> str:
-        """The bootstrap key; in `local` one is made and shown when none is given."""
-        if self.settings.admin_key or not self.settings.is_local:
-            return self.settings.admin_key
-        made = f"shk_admin_{self.ports.entropy.token(24).hex()}"
-        Log("worker").warning(Event.ADMIN_KEY_MADE, admin_key=made, detail="set STREAMING_HUB_ADMIN_KEY to choose it")
-        return made
 
     # -- what is known later -------------------------------------------------------------------------------------------
     def _tail(self, table: GlobalTable[Any]) -> TopicTail:

@@ -107,6 +107,11 @@ def explain(subscription: Subscription, fact: Fact) -> Mismatch | None:
         return Mismatch("verification_state", subscription.verification_state)
     if isinstance(subscription.sink, QueueSink) and subscription.sink.topic != fact.topic:
         return Mismatch("topic", f"{fact.topic} is not {subscription.sink.topic}")
+    return mismatch(subscription, fact)
+
+
+def mismatch(subscription: Subscription, fact: Fact) -> Mismatch | None:
+    """As `explain`, for a fact of the subscription's tenant and whatever state the subscription is in."""
     if not set(patterns_for(fact.event_type)).intersection(subscription.event_types):
         return Mismatch("event_types", f"{fact.event_type} is none of {', '.join(subscription.event_types)}")
     if subscription.origin and fact.source not in subscription.origin:

@@ -59,6 +59,9 @@ class Event(StrEnum):
     OUTCOME_UNRECORDED = "outcome_unrecorded"
     RECLAIMED = "reclaimed"
     DEAD_LETTERED = "dead_lettered"
+    OPERATION_BEGUN = "operation_begun"
+    OPERATION_FAILED = "operation_failed"
+    OPERATION_OVER = "operation_over"
     AGENT_FAILED = "agent_failed"
     # http
     REQUEST_FAILED = "request_failed"

@@ -9,27 +9,26 @@ from aiohttp import web
 
 from agents.attempt import secret_context
 from agents.registrations import Idempotent, Refusal, Written
-from hub_app.domain.drafts import parse_patch
 from hub_app.domain.idempotency import Answer, Claim, Clash, find
 from hub_app.domain.instants import rfc3339
 from hub_app.domain.signing import secret_text
 from hub_app.domain.subscription import (
     OVERLAP_MS_DEFAULT,
     OVERLAP_MS_MAX,
-    Draft,
+    QueueSink,
     Subscription,
     patched,
     rotated,
 )
 from hub_app.ports import SecretUnavailable
 from hub_app.telemetry import Event
-from hub_app.web.addresses import url_check
 from hub_app.web.deps import WebDeps
 from hub_app.web.idempotency import claim_of, other_request
-from hub_app.web.problems import FieldError, Problem, invalid, not_found
+from hub_app.web.judging import Judge
+from hub_app.web.problems import Problem, invalid, not_found
 from hub_app.web.serve import Ask
 from hub_app.web.shapes import Duration, Member, Record
-from hub_app.web.shown import ROUTE, changed_meanwhile, no_secret, precondition, shown
+from hub_app.web.shown import ROUTE, changed_meanwhile, no_secret, not_a_webhook, precondition, shown
 from hub_app.web.strict_json import parse_json
 
 SECRET_BYTES: Final = 32
@@ -58,7 +57,7 @@ Make = Callable[[Subscription], _Change | Problem]
 class Changes:
     def __init__(self, deps: WebDeps) -> None:
         self._deps = deps
-        self._check_url = url_check(deps.settings)
+        self._judge = Judge(deps.settings)
 
     async def patch(self, ask: Ask) -> web.Response | Problem:
         """As the body says; what it does not name stays. A changed address goes back to `pending`."""
@@ -71,14 +70,9 @@ class Changes:
         wish = parsed.value
 
         def make(current: Subscription) -> _Change | Problem:
-            draft = parse_patch(
-                wish,
-                current,
-                check_url=self._check_url,
-                timeout_ms_max=self._deps.settings.dispatch_timeout_ms,
-            )
-            if not isinstance(draft, Draft):
-                return invalid(*(FieldError(*problem) for problem in draft))
+            draft = self._judge.change(wish, current)
+            if isinstance(draft, Problem):
+                return draft
             return _Change(patched(current, draft, now_ms=self._deps.clock.now_ms()), "")
 
         changed = await self._change(ask, claim, make)
@@ -100,6 +94,8 @@ class Changes:
         secret = secret_text(self._deps.entropy.token(SECRET_BYTES))
 
         def make(current: Subscription) -> _Change | Problem:
+            if isinstance(current.sink, QueueSink):
+                return not_a_webhook()
             try:
                 sealed = self._deps.keyring.seal(secret.encode(), context=secret_context(current))
             except SecretUnavailable as error:

@@ -7,13 +7,15 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from agents.registrations import KeyStore, SubscriptionStore
+from agents.registrations import KeyStore, OperationStore, SubscriptionStore
 from hub_app.domain.fact import Fact
 from hub_app.ports import Clock, Entropy, Keyring, Sender
 from hub_app.settings import Settings
 from hub_app.telemetry import Log, Metrics
 from hub_app.web.arrivals import Arrivals
+from tables.inbox import SEQ_MAX
 from tables.keys import KeysTable
+from tables.operations import OperationsTable
 from tables.subscriptions import SubscriptionsTable
 
 
@@ -47,6 +49,7 @@ class InboxReader(Protocol):
         *,
         limit: int,
         bytes_max: int,
+        until: int = SEQ_MAX,
         wants: Callable[[str, str], bool] | None = None,
     ) -> Page: ...
 
@@ -126,6 +129,9 @@ class WebDeps:
     key_store: KeyStore
     subscriptions: SubscriptionsTable
     subscription_store: SubscriptionStore
+    operations: OperationsTable
+    operation_store: OperationStore
+    operation_begun: Callable[[], None]
     owners: Owners
     peers: Peers
     readiness: Readiness

@@ -1,6 +1,6 @@
 """What a route takes and gives, beside its handler: the part of the routes' table that `web.openapi` writes down.
 
-Schemas are named here and made in `web.models`, mostly from the shapes and bounds that validate."""
+Schemas are named here and made in `web.schemas`, mostly from the shapes and bounds that validate."""
 
 from __future__ import annotations
 

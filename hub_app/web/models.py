@@ -1,5 +1,5 @@
-"""Schemas of what the API takes and gives (JSON Schema 2020-12), by name. What is taken is made from the shapes and
-bounds that judge it; tests hold the rest against what is really answered (`tests/contract/test_openapi.py`)."""
+"""Schemas (JSON Schema 2020-12): what they are written with, and those of subscriptions as requests write them, made
+from the bounds that judge them. `web.schemas` has all of them by name."""
 
 from __future__ import annotations
 
@@ -8,12 +8,7 @@ from itertools import groupby
 from typing import Any, Final
 
 from hub_app.domain import limits
-from hub_app.domain.drafts import SINKS
 from hub_app.domain.filters import OPERATORS
-from hub_app.domain.subscription import Verification
-from hub_app.web.admin import NEW_KEY
-from hub_app.web.changes import ROTATION
-from hub_app.web.problems import TYPE_PREFIX
 
 Schema = dict[str, Any]
 
@@ -22,8 +17,7 @@ WHOLE: Final[Schema] = {"type": "integer"}
 FLAG: Final[Schema] = {"type": "boolean"}
 INSTANT: Final[Schema] = {"type": "string", "format": "date-time"}
 SEQ: Final[Schema] = {"type": "integer", "minimum": 0}
-BUILT: Final = tuple(name for name, parse in SINKS.items() if parse is not None)
-_ID_PATTERN: Final = "^[A-Za-z0-9_]+$"
+ID: Final[Schema] = {"type": "string", "pattern": "^[A-Za-z0-9_]+$"}
 
 
 def ref(name: str) -> Schema:
@@ -54,7 +48,7 @@ def page(name: str, schema: Schema) -> Schema:
 
 
 # -- what is taken -----------------------------------------------------------------------------------------------------
-def _filter() -> Schema:
+def filter_schema() -> Schema:
     key = {"type": "string", "minLength": 1, "maxLength": limits.FILTER_KEY_BYTES_MAX}
     number: Schema = {"type": "number"}
     values: dict[str, Schema] = {
@@ -78,7 +72,7 @@ def _filter() -> Schema:
     return {"anyOf": variants}
 
 
-def _sink(*, needed: bool) -> Schema:
+def webhook(*, needed: bool) -> Schema:
     headers = {
         "type": "object",
         "maxProperties": limits.STATIC_HEADERS_MAX,
@@ -86,7 +80,7 @@ def _sink(*, needed: bool) -> Schema:
     }
     url = {"type": "string", "minLength": 1, "maxLength": limits.URL_CHARS_MAX, "format": "uri"}
     members: dict[str, Schema] = {
-        "type": {"type": "string", "enum": list(BUILT)},
+        "type": {"type": "string", "enum": ["webhook"]},
         "url": url,
         "headers": maybe(headers),
         "timeout_ms": maybe({"type": "integer", "minimum": limits.SINK_TIMEOUT_MS_MIN}),
@@ -94,7 +88,22 @@ def _sink(*, needed: bool) -> Schema:
     return obj(members, optional=("headers", "timeout_ms") if needed else tuple(members))
 
 
-def _wish(*, needed: bool) -> Schema:
+def queue(*, needed: bool) -> Schema:
+    name = {"type": "string", "minLength": 1, "maxLength": limits.QUEUE_NAME_BYTES_MAX}
+    lock_s = {"type": "integer", "minimum": 1, "maximum": limits.QUEUE_LOCK_MS_MAX // limits.SECOND_MS}
+    members: dict[str, Schema] = {
+        "type": {"type": "string", "enum": ["queue"]},
+        "topic": name,
+        "name": name,
+        "receiveLockDurationInSeconds": maybe(lock_s),
+        "maxDeliveryCount": maybe({"type": "integer", "minimum": 1, "maximum": limits.QUEUE_DELIVERIES_MAX}),
+        "eventTimeToLive": maybe({"type": "string", "description": "ISO 8601, such as P1DT12H"}),
+    }
+    return obj(members, optional=tuple(name for name in members if not needed or name not in ("type", "topic", "name")))
+
+
+def wish(*, needed: bool, draft: bool = False) -> Schema:
+    """`needed`: to create; else to change, or (`draft`) to try out."""
     event_types = {
         "type": "array",
         "minItems": 1,
@@ -112,9 +121,9 @@ def _wish(*, needed: bool) -> Schema:
         "event_types": event_types,
         "origin": maybe(origin),
         "filters": maybe(filters),
-        "sink": ref("SinkWish" if needed else "SinkChange"),
+        "sink": ref("SinkWish" if needed or draft else "SinkChange"),
         "enabled": FLAG,
-        **({"verify": FLAG} if needed else {}),
+        **({"verify": FLAG} if needed or draft else {}),
     }
     example = {
         "name": "loans to crm",
@@ -124,83 +133,3 @@ def _wish(*, needed: bool) -> Schema:
     }
     optional = tuple(name for name in members if not needed or name not in ("name", "event_types", "sink"))
     return {**obj(members, optional=optional), "examples": [example if needed else {"name": "loans to the new crm"}]}
-
-
-# -- what is given -----------------------------------------------------------------------------------------------------
-_SUBSCRIPTION: Final[dict[str, Schema]] = {
-    "id": {"type": "string", "pattern": _ID_PATTERN},
-    "tenant": TEXT,
-    "name": TEXT,
-    "event_types": items(TEXT),
-    "origin": items(TEXT),
-    "filters": items(ref("Filter")),
-    "sink": obj({"type": TEXT, "url": TEXT, "headers": {"type": "object"}, "timeout_ms": WHOLE}),
-    "enabled": FLAG,
-    "verification_state": {"type": "string", "enum": [state.value for state in Verification]},
-    "disabled_reason": maybe(TEXT),
-    "disabled_at": maybe(INSTANT),
-    "created_at": INSTANT,
-    "updated_at": INSTANT,
-    "revision": {"type": "integer", "minimum": 1},
-    "destination": TEXT,
-}
-_VERIFICATION: Final = obj({"verified": FLAG, "status": maybe(WHOLE), "detail": maybe(TEXT)})
-_KEY: Final[dict[str, Schema]] = {
-    "id": {"type": "string", "pattern": _ID_PATTERN},
-    "tenant": TEXT,
-    "name": TEXT,
-    "scopes": items(TEXT),
-    "created_at": INSTANT,
-}
-_EVENT: Final = obj(
-    {
-        "specversion": TEXT,
-        "id": TEXT,
-        "source": TEXT,
-        "type": TEXT,
-        "seq": SEQ,
-        "receivedat": INSTANT,
-        "data": {"description": "the payload, where it is JSON"},
-        "data_base64": {"type": "string", "contentEncoding": "base64"},
-    },
-    optional=("data", "data_base64"),
-    more=True,
-)
-_ERROR: Final = obj({"pointer": {**TEXT, "description": "into the body, or ?name of the query"}, "detail": TEXT})
-_PROBLEM: Final = obj(
-    {
-        "type": {"type": "string", "pattern": f"^{TYPE_PREFIX}[a-z-]+$"},
-        "title": TEXT,
-        "status": WHOLE,
-        "detail": TEXT,
-        "instance": TEXT,
-        "errors": items(ref("FieldError")),
-    },
-    optional=("errors",),
-    more=True,
-)
-
-SCHEMAS: Final[Mapping[str, Schema]] = {
-    "Problem": _PROBLEM,
-    "FieldError": _ERROR,
-    "Filter": _filter(),
-    "SinkWish": _sink(needed=True),
-    "SinkChange": _sink(needed=False),
-    "SubscriptionWish": _wish(needed=True),
-    "SubscriptionChange": _wish(needed=False),
-    "Subscription": obj(_SUBSCRIPTION),
-    "SubscriptionMade": obj(
-        {**_SUBSCRIPTION, "secret": {"type": "string", "pattern": "^whsec_"}, "verification": _VERIFICATION},
-        optional=("verification",),
-    ),
-    "SubscriptionVerified": obj({**_SUBSCRIPTION, "verification": _VERIFICATION}, optional=("verification",)),
-    "SubscriptionPage": page("subscriptions", ref("Subscription")),
-    "Rotation": ROTATION.schema(),
-    "Rotated": obj({**_SUBSCRIPTION, "secret": TEXT, "previous_secret_until": maybe(INSTANT)}),
-    "Event": _EVENT,
-    "EventPage": obj({"events": items(ref("Event")), "next": TEXT, "head": maybe(SEQ)}),
-    "KeyWish": {**NEW_KEY.schema(), "examples": [{"name": "crm", "scopes": ["manage", "receive"]}]},
-    "Key": obj(_KEY),
-    "KeyMade": obj({**_KEY, "key": {**maybe(TEXT), "description": "shown this once"}}),
-    "KeyPage": page("keys", ref("Key")),
-}

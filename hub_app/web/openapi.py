@@ -14,8 +14,9 @@ from hub_app.web.auth import ADMIN
 from hub_app.web.describe import Query
 from hub_app.web.idempotency import HEADER as IDEMPOTENCY_KEY
 from hub_app.web.idempotency import KEY_CHARS_MAX
-from hub_app.web.models import SCHEMAS, Schema, ref
+from hub_app.web.models import Schema, ref
 from hub_app.web.problems import Problem, not_found
+from hub_app.web.schemas import SCHEMAS
 from hub_app.web.serve import Route
 
 EVERY: Final = (400, 401, 403, 408, 413, 421, 429, 500, 503)

@@ -1,4 +1,4 @@
-"""The verification probe: does somebody at this address want our events?
+"""The verification probe: does somebody at this address want our events? And the test event, made in the same way.
 
 One signed `POST` of a sample event, made as a delivery is: CloudEvents in binary mode, a Standard Webhooks signature
 with the subscription's own secret, the same sender with the same address rules. Any 2xx answer verifies.
@@ -24,8 +24,7 @@ from hub_app.ports import Answer, Failure, Request, SecretUnavailable, Target
 from hub_app.web.deps import WebDeps
 
 SOURCE: Final = "streaming-hub"
-RESOURCE, EVENT = "subscription", "verification"
-EVENT_TYPE: Final = f"{RESOURCE}.{EVENT}"
+RESOURCE: Final = "subscription"
 MESSAGE: Final = "Answer with any 2xx status to receive the events of this subscription."
 AT_ONCE_MAX: Final = 32
 AT_ONCE_PER_TENANT_MAX: Final = 4
@@ -39,6 +38,22 @@ class Probed(NamedTuple):
     detail: str
 
 
+class Sample(NamedTuple):
+    """`event` is the part after `subscription.` in its type."""
+
+    event: str
+    body: bytes
+
+
+class Sent(NamedTuple):
+    """A sample that was sent once, and what came of it. Of the answer only what the hub reads of any."""
+
+    answer: Answer | Failure | UrlProblem
+    event_id: str
+    delivery_id: bytes
+    took_ms: int
+
+
 class Busy(NamedTuple):
     """Too many probes are being made already; nothing was sent."""
 
@@ -50,35 +65,48 @@ class Prober:
 
     async def probe(self, subscription: Subscription) -> Probed | Busy:
         """One request, no repeat. Raises SecretUnavailable when it cannot be signed."""
+        body = orjson.dumps({"subscription": subscription.id, "message": MESSAGE})
+        sent = await self.send(subscription, Sample("verification", body))
+        if isinstance(sent, Busy):
+            return sent
+        probed = _judge(sent.answer)
+        self._deps.metrics.probes.labels("verified" if probed.verified else "refused").inc()
+        return probed
+
+    async def send(self, subscription: Subscription, sample: Sample) -> Sent | Busy:
+        """One request, no repeat, to a webhook. Raises SecretUnavailable when it cannot be signed."""
+        sink = subscription.sink
+        assert isinstance(sink, WebhookSink)
         tenant = subscription.tenant
         running = self._running.get(tenant, 0)
         if running >= AT_ONCE_PER_TENANT_MAX or sum(self._running.values()) >= AT_ONCE_MAX:
             return Busy()
         self._running[tenant] = running + 1
         try:
-            probed = await self._send(subscription)
+            return await self._send(subscription, sink, sample)
         finally:
             self._running[tenant] -= 1
             if not self._running[tenant]:
                 del self._running[tenant]
-        self._deps.metrics.probes.labels("verified" if probed.verified else "refused").inc()
-        return probed
 
-    async def _send(self, subscription: Subscription) -> Probed:
-        settings, sink = self._deps.settings, subscription.sink
-        if not isinstance(sink, WebhookSink):
-            return Probed(True, None, "")  # a queue is our own
-        request = self._request(subscription, sink)
+    async def _send(self, subscription: Subscription, sink: WebhookSink, sample: Sample) -> Sent:
+        settings, clock, entropy = self._deps.settings, self._deps.clock, self._deps.entropy
+        id, delivery = entropy.token(16).hex(), entropy.token(16)
+        event = event_id(subscription.tenant, SOURCE, SOURCE, id)
+        request = self._request(subscription, sink, sample, id=id, delivery=delivery, event=event)
         if isinstance(request, UrlProblem):
-            return Probed(False, None, f"{request.field}: {request.detail}")
+            return Sent(request, event, delivery, 0)
+        began_ms = clock.monotonic_ms()
         answer = await self._deps.sender.send(
             request,
             connect_timeout_ms=settings.dispatch_connect_timeout_ms,
             timeout_ms=min(settings.dispatch_timeout_ms, sink.timeout_ms),
         )
-        return _judge(answer)
+        return Sent(answer, event, delivery, clock.monotonic_ms() - began_ms)
 
-    def _request(self, subscription: Subscription, sink: WebhookSink) -> Request | UrlProblem:
+    def _request(
+        self, subscription: Subscription, sink: WebhookSink, sample: Sample, *, id: str, delivery: bytes, event: str
+    ) -> Request | UrlProblem:
         settings, now_ms = self._deps.settings, self._deps.clock.now_ms()
         url = check_url(
             sink.url,
@@ -92,18 +120,16 @@ class Prober:
             user_agent=f"streaming-hub/{self._deps.version}",
             static_headers=sink.headers,
         )
-        body = orjson.dumps({"subscription": subscription.id, "message": MESSAGE})
-        id = self._deps.entropy.token(16).hex()
         lines = head.build(
-            headers=_sample_headers(subscription.tenant, id, now_ms),
-            event_type=EVENT_TYPE,
-            delivery_id=self._deps.entropy.token(16),
+            headers=_sample_headers(subscription.tenant, sample.event, id, now_ms),
+            event_type=f"{RESOURCE}.{sample.event}",
+            delivery_id=delivery,
             attempt=1,
-            event_id=event_id(subscription.tenant, SOURCE, SOURCE, id),
+            event_id=event,
             timestamp_s=now_ms // 1000,
-            body=body,
+            body=sample.body,
         )
-        return Request(Target(url.scheme, url.host, url.port), b"POST", url.path.encode(), lines, body)
+        return Request(Target(url.scheme, url.host, url.port), b"POST", url.path.encode(), lines, sample.body)
 
     def _secrets(self, subscription: Subscription, now_ms: int) -> list[str]:
         context = secret_context(subscription)
@@ -114,23 +140,25 @@ class Prober:
             raise SecretUnavailable("the sealed secret does not hold a signing secret") from None
 
 
-def _sample_headers(tenant: str, id: str, now_ms: int) -> tuple[tuple[str, bytes], ...]:
+def _sample_headers(tenant: str, event: str, id: str, now_ms: int) -> tuple[tuple[str, bytes], ...]:
     attributes = {
         "specversion": "1.0",
         "id": id,
         "source": SOURCE,
-        "type": f"studio.lerian.{SOURCE}.{EVENT_TYPE}",
+        "type": f"studio.lerian.{SOURCE}.{RESOURCE}.{event}",
         "time": rfc3339(now_ms),
         "schemaversion": "1.0.0",
         "resourcetype": RESOURCE,
-        "eventtype": EVENT,
+        "eventtype": event,
         "tenantid": tenant,
         "datacontenttype": "application/json",
     }
     return tuple((f"ce-{name}", value.encode()) for name, value in attributes.items())
 
 
-def _judge(answer: Answer | Failure) -> Probed:
+def _judge(answer: Answer | Failure | UrlProblem) -> Probed:
+    if isinstance(answer, UrlProblem):
+        return Probed(False, None, f"{answer.field}: {answer.detail}")
     if isinstance(answer, Failure):
         return Probed(False, None, f"no answer ({answer.kind}): {answer.detail}")
     if 200 <= answer.status <= 299:

@@ -69,7 +69,7 @@ class Pull:
         return await self._poll(ask, query, after)
 
     async def event(self, ask: Ask) -> web.Response | Problem:
-        seq = _seq(ask.part("seq"))
+        seq = parse_seq(ask.part("seq"))
         fact = None if seq is None else self._inbox(ask).fact(ask.tenant, seq)
         return not_found("event") if fact is None else json_response(event_json(fact))
 
@@ -111,7 +111,7 @@ def parse_query(request: web.Request) -> Query | Problem:
     if unknown:
         return invalid_query(min(unknown), "is not a parameter here; known are after, limit, type, origin, wait")
     after_text, limit_text = request.query.get("after"), request.query.get("limit", str(LIMIT_DEFAULT))
-    after = None if after_text is None else BEFORE_ALL if after_text == START else _seq(after_text)
+    after = None if after_text is None else BEFORE_ALL if after_text == START else parse_seq(after_text)
     if after_text is not None and after is None:
         return invalid_query("after", "expected the `next` of an earlier answer, or the seq of the last event seen")
     if not (limit_text.isascii() and limit_text.isdigit() and 1 <= int(limit_text[:5]) <= LIMIT_MAX):
@@ -140,7 +140,8 @@ def _wants(types: list[str], origins: list[str]) -> Callable[[str, str], bool] |
     return wants
 
 
-def _seq(text: str) -> int | None:
+def parse_seq(text: str) -> int | None:
+    """A seq as a reader writes it; None when it cannot be one."""
     if not (text.isascii() and text.isdigit() and len(text) <= 19):
         return None
     seq = int(text)

@@ -15,38 +15,68 @@ from hub_app.web.deps import WebDeps
 from hub_app.web.describe import Doc
 from hub_app.web.health import Health
 from hub_app.web.openapi import Documents
+from hub_app.web.operations import OPERATIONS, BulkOperations
 from hub_app.web.paging import PAGING
+from hub_app.web.preview import WHY, Preview
+from hub_app.web.probe import Prober
 from hub_app.web.problems import Problem, not_found
 from hub_app.web.pull import PULLING, Pull
 from hub_app.web.rates import PULL, READ, STANDARD, WRITE
 from hub_app.web.serve import Open, Route, Serve
+from hub_app.web.shown import ROUTE
 from hub_app.web.subscriptions import Subscriptions
+from hub_app.web.trial import Trial
 
+WHYS: Final = Doc({200: "Why"}, query=WHY)
 ROOTS: Final = ("/v1", "/admin")  # unknown paths below these are answered by the API, not by aiohttp's plain text
 
 
 def table(deps: WebDeps) -> tuple[Route, ...]:
     """Routes of one path stand together."""
-    return (*_subscriptions(deps), *_events(deps), *_admin(deps))
+    return (*_subscriptions(deps), *_trials(deps), *_events(deps), *_operations(deps), *_admin(deps))
 
 
 def _subscriptions(deps: WebDeps) -> tuple[Route, ...]:
-    handlers, changes, root = Subscriptions(deps), Changes(deps), "/v1/subscriptions"
+    prober, changes, one = Prober(deps), Changes(deps), ROUTE + "/{id}"
+    handlers, trial = Subscriptions(deps, prober), Trial(deps, prober)
     made = Doc({201: "SubscriptionMade"}, body="SubscriptionWish", idempotent=True)
     changed = Doc({200: "Subscription"}, body="SubscriptionChange", refuses=(409,), idempotent=True, if_match=True)
     verified = Doc({200: "SubscriptionVerified"}, refuses=(409, 422), idempotent=True)
     rotated = Doc({200: "Rotated"}, body="Rotation", body_needed=False, idempotent=True, if_match=True)
     deleted = Doc({204: None}, idempotent=True, if_match=True)
     paged = Doc({200: "SubscriptionPage"}, query=PAGING)
-    one = root + "/{id}"
+    tried = Doc({200: "Tried"}, body="Trial", body_needed=False, refuses=(409,))
     return (
-        Route("POST", root, MANAGE, handlers.create, WRITE, "Create a subscription", made),
-        Route("GET", root, MANAGE, handlers.list, READ, "List subscriptions", paged),
+        Route("POST", ROUTE, MANAGE, handlers.create, WRITE, "Create a subscription", made),
+        Route("GET", ROUTE, MANAGE, handlers.list, READ, "List subscriptions", paged),
         Route("GET", one, MANAGE, handlers.read, READ, "Read a subscription", Doc({200: "Subscription"})),
         Route("PATCH", one, MANAGE, changes.patch, WRITE, "Change a subscription", changed),
         Route("DELETE", one, MANAGE, handlers.delete, WRITE, "Delete a subscription", deleted),
         Route("POST", one + "/verify", MANAGE, handlers.verify, STANDARD, "Probe the sink, enable", verified),
         Route("POST", one + "/secret:rotate", MANAGE, changes.rotate, WRITE, "Give it a new secret", rotated),
+        Route("POST", one + "/test", MANAGE, trial.send, STANDARD, "Send a test event once", tried),
+    )
+
+
+def _trials(deps: WebDeps) -> tuple[Route, ...]:
+    """What would be received, and what was."""
+    preview, bulk = Preview(deps), BulkOperations(deps)
+    previewed = Doc({200: "Previewed"}, body="Preview")
+    replayed = Doc({202: "Operation"}, body="Replay", idempotent=True)
+    return (
+        Route("POST", ROUTE + ":preview", MANAGE, preview.preview, READ, "What a draft would receive", previewed),
+        Route("POST", ROUTE + "/{id}/replay", MANAGE, bulk.replay, WRITE, "Deliver past events anew", replayed),
+        Route("GET", "/v1/events/{seq}/why", MANAGE, preview.why, READ, "Who receives an event, and why not", WHYS),
+    )
+
+
+def _operations(deps: WebDeps) -> tuple[Route, ...]:
+    bulk, one, found = BulkOperations(deps), OPERATIONS + "/{id}", Doc({200: "Operation"})
+    paged, cancelled = Doc({200: "OperationPage"}, query=PAGING), Doc({200: "Operation"}, refuses=(409,))
+    return (
+        Route("GET", OPERATIONS, MANAGE, bulk.list, READ, "List bulk operations", paged),
+        Route("GET", one, MANAGE, bulk.read, READ, "Progress of a bulk operation", found),
+        Route("DELETE", one, MANAGE, bulk.cancel, WRITE, "Cancel a bulk operation", cancelled),
     )
 
 

