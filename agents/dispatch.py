@@ -145,7 +145,7 @@ class Dispatcher:
                     shard.table.store.write(batch)
                 self.heads.accept(shard, goes_on)
             else:
-                headers, body = row.payload or shard.table.payload(row.job.delivery_id)
+                headers, body = shard.table.payload(row)
                 self._settler.put(Settled(shard, row, may, None, headers, body))
         except StoreFailed as error:
             self._store_failed(shard, error)
@@ -157,7 +157,7 @@ class Dispatcher:
         body = b""
         started_ms, began = self._clock.now_ms(), self._clock.monotonic_ms()
         try:
-            headers, body = row.payload or shard.table.payload(job.delivery_id)
+            headers, body = shard.table.payload(row)
             attempted = await self._attempter.make(job, subscription, headers, body)
         except Exception as error:
             # Whatever went wrong here is ours, not the sink's: the job is deferred, and somebody is told.

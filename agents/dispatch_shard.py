@@ -151,6 +151,7 @@ class DispatchShard:
         if supersedes(version(job), version(known.job)):
             newer = Row(job, job.not_before_ms or job.received_at_ms, (source,), self.number)
             self.table.take_from_due(batch, known)
+            newer.payload, newer.apart = known.payload, known.apart  # versions of a job share its bytes
             self.table.put(batch, newer, None)
             if self.in_hand.get(key) is known:
                 self.successors[key] = newer  # its time comes when the attempt in hand has settled

@@ -3,11 +3,14 @@
 Kafka is the truth; these rows are the working copy (docs/protocol.md, "Dispatch shard"). Nothing here decides: the
 table keeps what it is told, in batches that carry the consumed offset with them.
 
-    jobs      delivery_id                        -> job fields, due, sources
-    payloads  delivery_id                        -> carried headers, payload bytes (read only at claim)
-    due       destination digest, due, delivery  -> (empty): the order inside a destination
+    due       destination digest, due, delivery  -> job fields, sources; carried headers and payload if they are small
+    jobs      delivery_id                        -> destination digest, due: where the row lies in `due`
+    payloads  delivery_id                        -> carried headers, payload bytes of large ones
     claims    delivery_id                        -> attempt, reclaims, deadline: those of others (`tables.claims`: ours)
     done_0/1  delivery_id                        -> highest finished version (two generations)
+
+A destination's next rows are one scan of `due`, small payloads with them: looking rows and payloads up by id cost three
+times as much.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from __future__ import annotations
 import marshal
 from collections.abc import Iterator
 from hashlib import blake2b
+from struct import Struct
 
 from hub_app.domain.delivery import NOTHING, Job, Version
 from hub_app.domain.ids import SEP
@@ -32,6 +36,9 @@ FAMILIES = (
 )
 _LAST = b"\xff" * 41  # after every key of every family
 _SLICE = 2_000
+INLINE_BYTES_MAX = 4_096
+"""Carried headers and payload up to this size lie with the row."""
+_HEAD = Struct(">H?")  # bytes of the row's fields, whether its payload lies apart
 _ATTEMPT_MAX, _MOVES_MAX = 0xFF, 0xFFFF  # above every real attempt and copy: "all of them"
 
 # marshal's version 4 has been stable since Python 3.4 and costs a quarter of struct plus joins; a store is a working
@@ -48,24 +55,22 @@ Payload = tuple[tuple[tuple[str, bytes], ...], bytes]
 
 class Row:
     """One job in memory: the head of a destination, or in the hands of a worker. `due_ms` may lie later than the
-    record's own not-before time (a deferral moves only the row). `payload` is kept while there is room for it, else
-    read from the table when it is needed; `claim` is this worker's, in `slot` of its file."""
+    record's own not-before time (a deferral moves only the row). `payload` is kept while there is room for it (packed,
+    where it was read from the table), else looked up when it is needed; `apart`: it is large, and lies by itself.
+    `claim` is this worker's, in `slot` of its file."""
 
-    __slots__ = ("claim", "due_ms", "job", "payload", "shard", "slot", "sources")
+    __slots__ = ("apart", "claim", "due_ms", "job", "payload", "shard", "slot", "sources")
 
     def __init__(self, job: Job, due_ms: int, sources: tuple[Source, ...], shard: int) -> None:
         self.job, self.due_ms, self.sources, self.shard = job, due_ms, sources, shard
-        self.payload: Payload | None = None
+        self.payload: Payload | bytes | None = None
+        self.apart = False
         self.claim: Claim | None = None
         self.slot = -1
 
 
 def destination_digest(tenant: str, destination: str) -> bytes:
     return blake2b(f"{tenant}{SEP}{destination}".encode(), digest_size=16).digest()
-
-
-def due_key(digest: bytes, due_ms: int, delivery_id: bytes) -> bytes:
-    return digest + due_ms.to_bytes(8, "big") + delivery_id
 
 
 class JobTable:
@@ -79,56 +84,90 @@ class JobTable:
 
     # -- rows ----------------------------------------------------------------------------------------------------------
     def rows(self, ids: list[bytes]) -> list[Row | None]:
-        found = zip(ids, self.store.multi_get("jobs", ids), strict=True)
-        return [None if value is None else self._row(key, value) for key, value in found]
+        """The row of each id, in order."""
+        places = self.store.multi_get("jobs", ids)
+        keys = [place + key for key, place in zip(ids, places, strict=True) if place is not None]
+        if not keys:
+            return [None] * len(ids)
+        found = iter(self.store.multi_get("due", keys))
+        return [
+            None if place is None else self._found(key, next(found)) for key, place in zip(ids, places, strict=True)
+        ]
 
     def slices(self) -> Iterator[list[Row]]:
         """Every row, in slices: the caller lets the event loop breathe between two of them."""
         after = b""
-        while found := self.store.scan("jobs", after, _LAST, _SLICE):
+        while found := self.store.scan("due", after, _LAST, _SLICE):
             after = found[-1][0] + b"\0"
-            yield [self._row(key, value) for key, value in found]
+            yield [self.row(key[24:], value) for key, value in found]
 
     def put(self, batch: Batch, row: Row, payload: bytes | None) -> None:
-        """Writes the row; `payload` (from `pack_payload`) only where it is new: versions of a job share its bytes."""
-        job = row.job
-        batch.put("jobs", job.delivery_id, marshal.dumps((tuple(job)[1:], row.due_ms, row.sources), _FORMAT))
-        batch.put("due", due_key(self.digest(job.tenant, job.destination), row.due_ms, job.delivery_id), b"")
+        """Writes the row; `payload` (from `pack_payload`) where the job is new, else the bytes it has are kept."""
+        key, place = row.job.delivery_id, self._place(row)
         if payload is not None:
             self.count += 1
-            batch.put("payloads", job.delivery_id, payload)
+            row.apart = len(payload) > INLINE_BYTES_MAX
+            if row.apart:
+                batch.put("payloads", key, payload)
+        elif not row.apart:
+            payload = self._packed(row)
+        fields = marshal.dumps((tuple(row.job)[1:], row.due_ms, row.sources), _FORMAT)
+        head = _HEAD.pack(len(fields), row.apart) + fields
+        batch.put("due", place + key, head if row.apart or payload is None else head + payload)
+        batch.put("jobs", key, place)
 
     def take_from_due(self, batch: Batch, row: Row) -> None:
-        """Removes the row's place in the order; to be followed by `put` (another due time) or `drop`."""
-        batch.delete("due", due_key(self.digest(row.job.tenant, row.job.destination), row.due_ms, row.job.delivery_id))
+        """Removes the row from its place; to be followed by `put` (another due time, another version) or `drop`."""
+        if row.payload is None and not row.apart:
+            row.payload = self._packed(row)  # it goes with the row
+        batch.delete("due", self._place(row) + row.job.delivery_id)
 
     def drop(self, batch: Batch, row: Row) -> None:
         key = row.job.delivery_id
         self.count -= 1
-        self.take_from_due(batch, row)
+        batch.delete("due", self._place(row) + key)
         batch.delete("jobs", key)
-        batch.delete("payloads", key)
-        batch.delete("claims", key)
+        if row.apart:
+            batch.delete("payloads", key)
 
-    def earliest(self, tenant: str, destination: str, *, from_ms: int, limit: int) -> list[Row]:
-        """The first `limit` rows of a destination that are due at `from_ms` or later, by due time. Starting there keeps
-        the scan off the deleted keys of what was finished before."""
+    def earliest(self, tenant: str, destination: str, *, from_ms: int, limit: int) -> list[tuple[bytes, int, bytes]]:
+        """The first `limit` rows of a destination that are due at `from_ms` or later, by due time: (delivery id, due,
+        what `row` reads). Starting there keeps the scan off the deleted keys of what was finished before."""
         digest = self.digest(tenant, destination)
         start = digest + from_ms.to_bytes(8, "big")
-        ids = [key[24:] for key, _ in self.store.scan("due", start, digest + b"\xff" * 25, limit)]
-        return [row for row in self.rows(ids) if row]
+        found = self.store.scan("due", start, digest + b"\xff" * 25, limit)
+        return [(key[24:], int.from_bytes(key[16:24], "big"), value) for key, value in found]
+
+    def row(self, delivery_id: bytes, value: bytes) -> Row:
+        size, apart = _HEAD.unpack_from(value)
+        end = _HEAD.size + size
+        fields, due_ms, sources = marshal.loads(value[_HEAD.size : end])
+        row = Row(Job(delivery_id, *fields), due_ms, sources, self.shard)
+        row.apart = apart
+        row.payload = None if apart else value[end:]
+        return row
 
     # -- payloads ------------------------------------------------------------------------------------------------------
-    def payloads(self, ids: list[bytes]) -> list[Payload | None]:
-        found = self.store.multi_get("payloads", ids)
-        return [None if value is None else marshal.loads(value) for value in found]
+    def payload(self, row: Row) -> Payload:
+        """The row's payload, from memory if it is there. KeyError when the table has none."""
+        packed = row.payload or self._packed(row)
+        if isinstance(packed, tuple):
+            return packed
+        if not packed:
+            raise KeyError(row.job.delivery_id.hex())
+        loaded: Payload = marshal.loads(packed)
+        return loaded
 
-    def payload(self, delivery_id: bytes) -> Payload:
-        """KeyError when the table has none."""
-        (found,) = self.payloads([delivery_id])
-        if found is None:
-            raise KeyError(delivery_id.hex())
-        return found
+    def _packed(self, row: Row) -> bytes | None:
+        key = row.job.delivery_id
+        if isinstance(row.payload, tuple):
+            return pack_payload(row.payload)
+        if row.payload is not None:
+            return row.payload
+        if row.apart:
+            return self.store.get("payloads", key)
+        (stored,) = self.rows([key])
+        return stored.payload if stored is not None and isinstance(stored.payload, bytes) else None
 
     # -- claims --------------------------------------------------------------------------------------------------------
     def note_claim(self, batch: Batch, delivery_id: bytes, claim: Claim) -> None:
@@ -165,9 +204,11 @@ class JobTable:
             found = self._digests[tenant, destination] = destination_digest(tenant, destination)
         return found
 
-    def _row(self, key: bytes, value: bytes) -> Row:
-        fields, due_ms, sources = marshal.loads(value)
-        return Row(Job(key, *fields), due_ms, sources, self.shard)
+    def _place(self, row: Row) -> bytes:
+        return self.digest(row.job.tenant, row.job.destination) + row.due_ms.to_bytes(8, "big")
+
+    def _found(self, delivery_id: bytes, value: bytes | None) -> Row | None:
+        return None if value is None else self.row(delivery_id, value)
 
 
 def _version(value: bytes | None) -> Version:
