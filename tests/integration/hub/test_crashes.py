@@ -1,0 +1,101 @@
+"""kill -9 at any moment, with the disk and without it: no fact is lost, and few come twice."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from hub_app.dev.facts import FactProducer, NewFact
+from hub_app.dev.worker import Worker
+from tests.bench import _lib
+from tests.integration.hub.conftest import MakeDeployment
+from tests.support.deployment import Deployment, facts
+from tests.support.sink import webhook_id
+from tests.support.waiting import holds, until
+
+FACTS, KILLS, CHUNK = 20_000, 5, 250
+TENANTS = [f"tenant-{i}" for i in range(10)]
+SEED = int(os.environ.get("SEED", str(random.SystemRandom().randrange(1 << 32))))
+REPEATS_PER_KILL_MAX = 200
+SETTINGS = {
+    "instance_id": "one",  # gets its shards back at once
+    "dispatch_workers": "32",
+    "dispatch_timeout": "1s",
+    "dispatch_connect_timeout": "1s",
+}
+
+
+@pytest.fixture
+def counting() -> Iterator[_lib.Sink]:
+    """A sink in a process of its own that counts by webhook-id."""
+    with _lib.sink(record="webhook-id") as sink:
+        yield sink
+
+
+def subscribed(hub: Deployment, worker: Worker, sink: _lib.Sink) -> None:
+    for number, tenant in enumerate(TENANTS):
+        hub.api(worker, tenant).subscribe(sink.url(f"/d{number}"))
+    sink.forget()
+
+
+def settled(sink: _lib.Sink, made: Sequence[NewFact], *, seconds: float) -> int:
+    """Waits for every fact; how many requests there were beyond one each, once no more come."""
+    wanted = {webhook_id(fact) for fact in made}
+    until(lambda: sink.counts()[1] >= len(wanted), sink.counts, seconds=seconds)
+    arrivals = sink.arrivals()
+    assert wanted - arrivals.keys() == set()
+    return sum(arrival.times for arrival in arrivals.values()) - len(arrivals)
+
+
+async def produce(bootstrap: str, made: Sequence[NewFact], seconds: float) -> None:
+    """In chunks, spread over so long."""
+    async with FactProducer(bootstrap) as producer:
+        began = time.monotonic()
+        for start in range(0, len(made), CHUNK):
+            await asyncio.sleep(max(0.0, began + seconds * start / len(made) - time.monotonic()))
+            await producer.send_many(made[start : start + CHUNK])
+
+
+def test_five_kills_in_twenty_thousand_facts(make_hub: MakeDeployment, counting: _lib.Sink) -> None:
+    """At random moments: at work, while shards are opened, before there is a connection."""
+    draw = random.Random(SEED)
+    hub = make_hub(**SETTINGS)
+    worker = hub.started()
+    subscribed(hub, worker, counting)
+    made = facts(hub.source("kills"), FACTS, tenants=TENANTS)
+    moments = [draw.uniform(1.0, 6.0) for _ in range(KILLS)]
+    producing = hub.start(produce(hub.bootstrap, made, sum(moments) + 2))
+    for moment in moments:
+        holds(worker.alive, worker.log_tail, seconds=moment)
+        worker.kill()
+        worker.start()
+    producing.result(60)
+    worker.wait_ready()
+    assert settled(counting, made, seconds=60) <= KILLS * REPEATS_PER_KILL_MAX, f"SEED={SEED}"
+
+
+def test_an_empty_disk_after_a_kill(make_hub: MakeDeployment, counting: _lib.Sink) -> None:
+    """Everything is rebuilt from Kafka: what was delivered is not sent again, what was not is, and pull has it all."""
+    hub = make_hub(**SETTINGS)
+    worker = hub.started()
+    subscribed(hub, worker, counting)
+    made = facts(hub.source("wiped"), 6_000, tenants=TENANTS)
+    producing = hub.start(produce(hub.bootstrap, made, 5.0))
+    until(lambda: counting.counts()[1] > 1_500, counting.counts)
+    worker.kill()
+    shutil.rmtree(worker.data)
+    worker.start().wait_ready()
+    producing.result(60)
+    assert settled(counting, made, seconds=60) <= REPEATS_PER_KILL_MAX
+    api = hub.api(worker, TENANTS[3])
+    events = api.call("GET", "/v1/events?after=start&limit=1000")["events"]
+    assert sorted(event["id"] for event in events) == sorted(fact.id for fact in made if fact.tenant == TENANTS[3])
+    known = worker.metric("hub_duplicates_total")
+    hub.send(made[:1_000])
+    until(lambda: worker.metric("hub_duplicates_total") - known == 1_000, "known ids are known again")
