@@ -115,21 +115,21 @@ class DispatchShards:
         store = self._open_store(shard, end)
         try:
             opened = DispatchShard(shard, JobTable(store, shard))
-            positions = {
-                topic: max(store.offset(topic) or 0, offset, begin[topic]) for topic, offset in committed.items()
-            }
+            # Where the log begins after that, records are gone that nobody read: the plane stops the shard and says so.
+            positions = {topic: max(store.offset(topic) or 0, offset) for topic, offset in committed.items()}
             waiting = {topic: offset for topic, offset in committed.items() if offset < end[topic]}
             await self._read_outcomes(opened, waiting)
             places, sources = await self._survey(opened, committed)
             opened.start_reading(positions, end, sources)
+            if opened.foreign or not (store.opened_clean or (store.fresh and not waiting)):
+                self._settler.be_careful()  # somebody died here, or may have: an empty disk tells nothing of it
+            self.shards[shard] = opened
+            self._dispatcher.heads.open(opened, places)
+            self._dispatcher.resume_when_ready(opened)
         except BaseException:
-            store.close(clean=False)
+            self.shards.pop(shard, None)
+            store.close(clean=False)  # else its lock would keep every further opening out
             raise
-        if opened.foreign or not (store.opened_clean or (store.fresh and not waiting)):
-            self._settler.be_careful()  # somebody died here, or may have: an empty disk with work waiting tells nothing
-        self.shards[shard] = opened
-        self._dispatcher.heads.open(opened, places)
-        self._dispatcher.resume_when_ready(opened)
         self._tails[shard] = asyncio.create_task(self._attempts.follow(opened))
         return positions
 
