@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from agents.enqueuing import LINE_BYTES, Given
-from agents.outputs import flush, quarantine
+from agents.outputs import OutputRefused, flush, quarantine
 from agents.queues import QueueShard
 from hub_app.domain.admission import Admission, Known, admit, digest
 from hub_app.domain.delivery import Job
@@ -19,7 +19,7 @@ from hub_app.domain.errors import StoreFailed
 from hub_app.domain.fact import Fact
 from hub_app.domain.ids import delivery_id, destination_key, seq_of
 from hub_app.domain.limits import MIB, MINUTE_MS
-from hub_app.domain.subscription import QueueSink
+from hub_app.domain.subscription import QueueSink, Subscription
 from hub_app.kafka.batch import Batch
 from hub_app.kafka.producer import HubProducer, Outbox
 from hub_app.telemetry.events import Event
@@ -35,6 +35,22 @@ EXPIRE_ROWS = 2_000
 EXPIRE_EVERY_MS = MINUTE_MS  # of broker time
 OUTPUT_BYTES_MAX = 8 * MIB
 """One fact may match a thousand subscriptions: outputs are flushed whenever they weigh this much."""
+_FEW = 8  # deliveries of one fact whose headers need not be weighed
+_HEADERS_BYTES = 1_024  # what they weigh then
+
+
+class Outputs:
+    """What one step has to write, over all its batches."""
+
+    __slots__ = ("outbox", "weight")
+
+    def __init__(self, outbox: Outbox) -> None:
+        self.outbox, self.weight = outbox, 0
+
+    async def flush(self) -> None:
+        """Every output so far is acknowledged, or this raises."""
+        self.weight = 0
+        await flush(self.outbox)
 
 
 class InboxShard:
@@ -76,16 +92,20 @@ class Inbox:
     async def handle(self, batches: Sequence[Batch], fail: Callable[[Batch, StoreFailed], None]) -> None:
         """One step for batches of different shards. A shard whose table refuses fails alone; raises only for Kafka.
         What was not remembered comes again, with the same ids."""
-        outbox = self._producer.outbox()
+        outputs = Outputs(self._producer.outbox())
         judged = []
         for batch in batches:
+            if not batch.live:
+                continue  # its shard left while the others were judged
             shard = self.shards[batch.shard]
             try:
-                judged.append((shard, batch, *await self._judge(shard, batch, outbox)))
+                judged.append((shard, batch, *await self._judge(shard, batch, outputs)))
             except StoreFailed as error:
                 fail(batch, error)
-        await flush(outbox)  # _emit
+        await outputs.flush()  # _emit
         for shard, batch, admitted, tenants, given in judged:
+            if not batch.live:
+                continue  # its table is closed; the next owner emits the same again and remembers it
             try:
                 self._remember(shard, batch, admitted, given)
             except StoreFailed as error:
@@ -95,8 +115,9 @@ class Inbox:
             if tenants:
                 self._arrived(shard.number, tenants)
 
-    async def _judge(self, shard: InboxShard, batch: Batch, outbox: Outbox) -> tuple[list[Admitted], set[str], Given]:
-        """Decides every record and fills the outbox; the admitted facts are still to be written."""
+    async def _judge(self, shard: InboxShard, batch: Batch, outputs: Outputs) -> tuple[list[Admitted], set[str], Given]:
+        """Decides every record and emits what is to be emitted; the admitted facts are still to be written."""
+        outbox = outputs.outbox
         facts: list[tuple[Any, Fact, bytes]] = []
         for record in batch.records:
             fact = wire_facts.read(record.headers, record.value, epoch=shard.epoch, offset=record.offset)
@@ -108,7 +129,7 @@ class Inbox:
         tenants: set[str] = set()
         here: dict[bytes, Known] = {}
         given = Given()
-        weight = counted = 0
+        counted = 0
         known = shard.table.look_up([key for _, _, key in facts])
         for (record, fact, key), stored in zip(facts, known, strict=True):
             mark = digest(fact.type, fact.value)
@@ -122,12 +143,8 @@ class Inbox:
                 tenants.add(fact.tenant)
                 counted += emits  # below, state is rebuilt: these were counted by whoever committed them
             if decision is Admission.FIRST or decision is Admission.REREAD:
-                if emits:
-                    weight += self._match(shard, fact, outbox, given)
-                    if weight > OUTPUT_BYTES_MAX:
-                        given.emit(outbox, self._names.queue, shard.number, record.timestamp)
-                        await flush(outbox)
-                        weight = 0
+                if emits and (matched := self._subscriptions.matcher(fact.tenant).match(fact)):
+                    await self._emit(shard, fact, matched, outputs, given, record.timestamp)
             elif emits and decision is Admission.COLLISION:
                 self._metrics.collisions.only().inc()
                 self._log.warning(Event.COLLISION, seq=fact.seq)
@@ -141,19 +158,28 @@ class Inbox:
             given.emit(outbox, self._names.queue, shard.number, batch.records[-1].timestamp)
         return admitted, tenants, given
 
-    def _match(self, shard: InboxShard, fact: Fact, outbox: Outbox, given: Given) -> int:
-        """One delivery per subscription that receives the fact, or a place in its queue; what they weigh."""
-        matched = self._subscriptions.matcher(fact.tenant).match(fact)
-        if not matched:
-            return 0
+    async def _emit(
+        self,
+        shard: InboxShard,
+        fact: Fact,
+        matched: Sequence[Subscription],
+        outputs: Outputs,
+        given: Given,
+        at_ms: int,
+    ) -> None:
+        """One delivery per subscription that receives the fact, or a place in its queue."""
         shared, offset = wire_jobs.shared(fact), self._subscriptions.offset(shard.number)
-        weight = 0
+        headers_bytes = _HEADERS_BYTES if len(matched) <= _FEW else sum([len(data) for _, data in shared])
+        size, outbox = len(fact.value) + headers_bytes, outputs.outbox
         for subscription in matched:
+            if outputs.weight > OUTPUT_BYTES_MAX:
+                given.emit(outbox, self._names.queue, shard.number, at_ms)
+                await outputs.flush()
             if type(subscription.sink) is QueueSink:
                 given.add(subscription, fact)
-                weight += LINE_BYTES
+                outputs.weight += LINE_BYTES
                 continue
-            weight += len(fact.value)
+            outputs.weight += size
             job = Job(
                 delivery_id(fact.tenant, fact.seq, subscription.id),
                 1,
@@ -171,9 +197,12 @@ class Inbox:
             )
             key = destination_key(fact.tenant, subscription.destination)
             partition = partition_for(key, self._count)
-            outbox.add(self._names.deliveries, partition, key, fact.value, wire_jobs.write_shared(job, shared))
+            too_large = outbox.add(
+                self._names.deliveries, partition, key, fact.value, wire_jobs.write_shared(job, shared)
+            )
+            if too_large is not None:
+                raise OutputRefused(f"delivery of seq {fact.seq}: {too_large.size_bytes} bytes")
         self._matched.inc(len(matched))
-        return weight
 
     def _remember(self, shard: InboxShard, batch: Batch, admitted: list[Admitted], given: Given) -> None:
         rows = shard.table.store.batch()
