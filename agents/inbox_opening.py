@@ -17,6 +17,7 @@ from hub_app.telemetry.events import Event
 from hub_app.telemetry.log import Log
 from hub_app.topics import Names
 from tables.datadir import DataDir
+from tables.dead_letters import FAMILIES as DEAD_FAMILIES
 from tables.inbox import FAMILIES, InboxTable
 from tables.memory import Memory
 from tables.queues import FAMILIES as QUEUE_FAMILIES
@@ -88,15 +89,9 @@ class InboxShards:
         self, shard: int, committed: Mapping[str, int], begin: Mapping[str, int], end: Mapping[str, int]
     ) -> Mapping[str, int]:
         topic = self._names.facts
-        store = self._open_store(shard)
-        own = store.offset(topic)
-        if own is not None and (own > end[topic] or own < begin[topic]):
-            # Beyond the end: another log. Below the beginning: facts are gone that this store never saw.
-            if own > end[topic]:
-                await self._raise_epoch(shard, f"{topic}/{shard} ends at {end[topic]}, below the stored offset {own}")
-            store.set_aside("log-recreated" if own > end[topic] else "behind-the-log")
-            store, own = self._open_store(shard), None
+        store = await self._fitting_store(shard, begin[topic], end[topic])
         try:
+            own = store.offset(topic)
             table = InboxTable(store, dedup_window_ms=self._window_ms)
             if own is None:
                 own = begin[topic]
@@ -114,12 +109,28 @@ class InboxShards:
         self._inbox.shards[shard] = opened
         return {topic: start}
 
+    async def _fitting_store(self, shard: int, begin: int, end: int) -> ShardStore:
+        """One beyond the end of the facts is of another log; one before their beginning lacks facts that are gone."""
+        store = self._open_store(shard)
+        own = store.offset(self._names.facts)
+        if own is None or begin <= own <= end:
+            return store
+        try:
+            if own > end:  # first the epoch: a folder that is set aside tells nobody of it any more
+                reason = f"{self._names.facts}/{shard} ends at {end}, below the stored offset {own}"
+                await self._raise_epoch(shard, reason)
+        except BaseException:
+            store.close(clean=False)
+            raise
+        store.set_aside("log-recreated" if own > end else "behind-the-log")
+        return self._open_store(shard)
+
     def _open_store(self, shard: int) -> ShardStore:
         store = self._open(
             self._data.folder("inbox", shard),
             plane="inbox",
             shard=shard,
-            families=(*FAMILIES, *QUEUE_FAMILIES),
+            families=(*FAMILIES, *QUEUE_FAMILIES, *DEAD_FAMILIES),
             memory=self._memory,
             identity=Identity(self._cluster_id(), self._epoch(shard), SCHEMA),
         )
