@@ -11,7 +11,6 @@ from aiokafka import ConsumerRecord, TopicPartition
 
 from hub_app.kafka.batch import Batch
 
-FULL = "full"
 BACKOFF = "backoff"
 RECORD_OVERHEAD_BYTES = 1024
 """What a record costs in memory beside its value: tuple, key, some ten headers."""
@@ -29,13 +28,15 @@ class Flow:
     """State of one partition.
 
     `position`: everything below it is settled. `fetched`: where the consumer reads on. Both None until the first
-    record shows where a partition without a chosen start begins. `gates`: why the consumer must not fetch now."""
+    record shows where a partition without a chosen start begins. `gates`: why the consumer must not fetch now. `full`:
+    enough waits here; what else was fetched stays with the consumer, compressed."""
 
     __slots__ = (
         "buffer",
         "buffered_bytes",
         "failures",
         "fetched",
+        "full",
         "gates",
         "in_flight",
         "offered_ms",
@@ -55,6 +56,7 @@ class Flow:
         self.buffered_bytes = 0
         self.in_flight: Batch | None = None
         self.offered_ms = 0
+        self.full = False
         self.gates: set[str] = set()
         self.failures = 0
         self.retry: asyncio.TimerHandle | None = None
@@ -76,8 +78,8 @@ class Flow:
         return chunk
 
     def may_deliver(self) -> bool:
-        """A chunk waits, none is in flight, and nothing but a full buffer holds the partition."""
-        return bool(self.buffer) and self.in_flight is None and self.gates <= {FULL}
+        """A chunk waits, none is in flight, and nothing holds the partition."""
+        return bool(self.buffer) and self.in_flight is None and not self.gates
 
     def resting(self) -> bool:
         """Nothing buffered, nothing in flight, nothing held."""
@@ -87,7 +89,7 @@ class Flow:
         """Forgets what waits, to be fetched again; returns the bytes freed."""
         freed, self.buffered_bytes = self.buffered_bytes, 0
         self.buffer.clear()
-        self.gates.discard(FULL)
+        self.full = False
         self.fetched = self.in_flight.next_offset if self.in_flight is not None else self.position
         return freed
 

@@ -10,18 +10,18 @@ from hub_app.kafka.client import SESSION_TIMEOUT_MS
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """`buffer_bytes_max` counts decoded records buffered and in flight, over all partitions.
-    `partition_buffer_bytes_max` counts those of one partition that wait; past it the partition is paused until half of
-    it is gone. `partition_fetch_bytes_max` and `fetch_bytes_max` are what one partition and one node bring per fetch,
-    compressed. A longer `fetch_wait_ms` costs no latency while every partition is being read; one that was paused
-    waits for it, and has half a buffer to go on with."""
+    `partition_buffer_bytes_max` counts those of one partition that wait; past it no more is decoded until half of it
+    is gone. `partition_fetch_bytes_max` and `fetch_bytes_max` are what one partition and one node bring per fetch,
+    compressed. A longer `fetch_wait_ms` costs no latency while every partition is being read; one that was full waits
+    for it, and has half a buffer to go on with."""
 
     batch_records_max: int = 1_000
     batch_bytes_max: int = 1 << 20
     buffer_bytes_max: int = 24 << 20
-    partition_buffer_bytes_max: int = 1 << 20
-    partition_fetch_bytes_max: int = 1 << 18
+    partition_buffer_bytes_max: int = 2 << 20
+    partition_fetch_bytes_max: int = 1 << 19
     fetch_bytes_max: int = 1 << 22
-    fetch_wait_ms: int = 50
+    fetch_wait_ms: int = 40
     retry_first_ms: int = 100
     retry_cap_ms: int = 30_000
     session_timeout_ms: int = SESSION_TIMEOUT_MS

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import suppress
 from typing import Any
 
 import mode
@@ -29,6 +30,11 @@ log = logging.getLogger(__name__)
 
 POLL_MS = 500
 NO_GENERATION = -2
+POLL_SOME_MS = 20
+PREFETCH_BACKOFF_S = 0.005
+TAKE_RECORDS_MAX = 2_000
+"""How many records are decoded at a time: what a fetch brought beyond it stays compressed until there is room. All of
+it is taken before the next wait, so that no partition starves."""
 STEP_TIMEOUT_S = 3.0
 """How long a rebalance waits for each of: the listener, batches in flight, commits."""
 CONTROL_RECORDS_EVERY_S = 5
@@ -156,6 +162,9 @@ class GroupMember(mode.Service):  # type: ignore[misc]
         tasks: list[asyncio.Task[None]] = []
         try:
             await consumer.start()
+            # aiokafka holds a node's next fetch back while something fetched waits to be taken, up to 100 ms. What is
+            # new is taken within a loop's turn; what waits longer waits on purpose, and must not delay the others.
+            consumer._fetcher._prefetch_backoff = PREFETCH_BACKOFF_S
             self.lease.attach(consumer, may_join=self._may_join)
             self._partitions.consumer = consumer
             work = [self._pump(consumer), self._partitions.courier(), self._committer.run(consumer)]
@@ -219,8 +228,15 @@ class GroupMember(mode.Service):  # type: ignore[misc]
         partitions = self._partitions
         while True:
             await partitions.room.wait()
+            wanted = partitions.wanted()
+            if wanted is not None and not wanted:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(partitions.wanted_more.wait(), POLL_MS / 1000)
+                continue
+            # A partition that has room again is asked for with the next poll, and has half a buffer until then.
+            timeout_ms = POLL_MS if wanted is None else POLL_SOME_MS
             try:
-                fetched = await consumer.getmany(timeout_ms=POLL_MS)
+                fetched = await consumer.getmany(*wanted or (), timeout_ms=timeout_ms, max_records=TAKE_RECORDS_MAX)
             except Exception as exc:
                 if isinstance(exc, err.KafkaError) and not isinstance(exc, FETCH_ERRORS):
                     raise

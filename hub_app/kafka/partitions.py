@@ -14,7 +14,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 from hub_app.kafka.backoff import delay_ms
 from hub_app.kafka.batch import Batch
-from hub_app.kafka.flow import BACKOFF, FULL, Flow, chunks_of
+from hub_app.kafka.flow import BACKOFF, Flow, chunks_of
 from hub_app.kafka.forever import describe
 from hub_app.kafka.limits import Limits
 from hub_app.kafka.standing import Standing
@@ -51,6 +51,7 @@ class Partitions:
         self.suspended = True
         self.room = asyncio.Event()
         self.room.set()
+        self.wanted_more = asyncio.Event()
         self._deliver = deliver
         self._done = done
         self._standing = standing
@@ -67,8 +68,7 @@ class Partitions:
     # -- arriving and delivering ------------------------------------------------------------------------------------
 
     async def take(self, fetched: Mapping[TopicPartition, Sequence[ConsumerRecord]]) -> None:
-        """Buffers one fetch and delivers what may be delivered. All of it is buffered before anything waits: aiokafka
-        fetches on as soon as the caller's task does, and a partition that is full must be paused by then."""
+        """Buffers what was fetched and delivers what may be delivered."""
         arrived = []
         for tp, records in fetched.items():
             flow = self.flows.get(tp)
@@ -89,6 +89,14 @@ class Partitions:
         self.reposition(flow.tp)
         await self._offer(flow)
 
+    def wanted(self) -> Sequence[TopicPartition] | None:
+        """The partitions that may bring more; None: all of them, which is the usual case and costs nothing."""
+        self.wanted_more.clear()
+        if not any(flow.full for flow in self.flows.values()) or self.consumer is None:
+            return None
+        assigned = self.consumer.assignment()
+        return [tp for tp, flow in self.flows.items() if not flow.full and tp in assigned]
+
     def _buffer(self, flow: Flow, records: Sequence[ConsumerRecord], next_offset: int) -> None:
         limits = self._limits
         first = records[0].offset
@@ -100,8 +108,7 @@ class Partitions:
             flow.position = first
         flow.arrived(chunks)
         self._hold(sum(chunk.size_bytes for chunk in chunks))
-        if flow.buffered_bytes >= limits.partition_buffer_bytes_max:
-            self.gate(flow, FULL)
+        flow.full = flow.buffered_bytes >= limits.partition_buffer_bytes_max
 
     async def courier(self) -> None:
         """Brings the next batch of every partition whose former one was answered. Runs until cancelled."""
@@ -128,8 +135,9 @@ class Partitions:
         flow.offered_ms = self._clock.monotonic_ms()
         self._in_flight += 1
         self._idle.clear()
-        if flow.buffered_bytes * 2 < self._limits.partition_buffer_bytes_max:
-            self.ungate(flow, FULL)
+        if flow.full and flow.buffered_bytes * 2 < self._limits.partition_buffer_bytes_max:
+            flow.full = False
+            self.wanted_more.set()
         try:
             await self._deliver(batch)
         except Exception as exc:  # the agent's channel: the batch must not hang
@@ -185,6 +193,8 @@ class Partitions:
 
     def _hold(self, size_bytes: int) -> None:
         self._held_bytes += size_bytes
+        if size_bytes < 0:
+            self.wanted_more.set()
         if self._held_bytes < self._limits.buffer_bytes_max:
             self.room.set()
         else:
@@ -229,7 +239,7 @@ class Partitions:
         flow.gates.discard(why)
         if not flow.gates and self.live(flow.tp):
             assert self.consumer is not None
-            if why != FULL and flow.fetched is not None:
+            if flow.fetched is not None:
                 self.consumer.seek(flow.tp, flow.fetched)
             self.consumer.resume(flow.tp)
         if flow.may_deliver():
@@ -241,6 +251,7 @@ class Partitions:
         """A partition begins here, at `position` (None: where the group or the log says). Not yet fetched by itself:
         `reposition` or the assignment does that."""
         flow = self.flows[tp] = Flow(tp, shard, position)
+        self.wanted_more.set()
         return flow
 
     def reposition(self, tp: TopicPartition) -> None:

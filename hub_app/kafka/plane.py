@@ -217,9 +217,9 @@ class ShardPlane(GroupMember):
                 await self._guarded("resumed", self._listener.resumed(resumed))
             if rebalance == self._rebalances:  # else the next one has begun meanwhile
                 self._go_on()
-            for number, shard in gone.items():
+            for number, shard in sorted(gone.items()):
                 await self._close(number, shard)
-        for number, shard in new.items():
+        for number, shard in sorted(new.items()):
             self._begin(number, shard)
 
     async def _close(self, number: int, shard: Shard) -> None:
@@ -240,7 +240,7 @@ class ShardPlane(GroupMember):
     async def _call_closed(self) -> None:
         async with self._calls:
             shards, self._shards = self._shards, {}
-            for number, shard in shards.items():
+            for number, shard in sorted(shards.items()):
                 self._partitions.retire(self._tps(number, shard))
                 await self._close(number, shard)
 

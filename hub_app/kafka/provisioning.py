@@ -14,7 +14,7 @@ from hub_app.kafka.client import KafkaConfig, make_admin
 
 OFFSETS_RETENTION_MINUTES_MIN = 20_160
 CREATE_TIMEOUT_MS = 30_000
-VISIBLE_LOOKS = 100
+VISIBLE_LOOKS = 50
 VISIBLE_LOOK_S = 0.1
 # Sources of a described config: set on the topic itself; everything else is somebody's default.
 DYNAMIC_TOPIC_CONFIG = 1
@@ -123,7 +123,13 @@ async def _align(admin: AIOKafkaAdminClient, specs: Sequence[TopicSpec]) -> tupl
     along."""
     if not specs:
         return [], []
-    described = await _described(admin, [ConfigResource(ConfigResourceType.TOPIC, s.name) for s in specs])
+    resources = [ConfigResource(ConfigResourceType.TOPIC, s.name) for s in specs]
+    described = await _described(admin, resources)
+    for _ in range(VISIBLE_LOOKS):
+        if len(described) == len(resources):
+            break
+        await asyncio.sleep(VISIBLE_LOOK_S)  # somebody has created it a moment ago
+        described = await _described(admin, resources)
     changes, altered, problems = [], [], []
     for spec in specs:
         present = described.get(spec.name)

@@ -65,10 +65,17 @@ async def test_drift_is_set_right_and_what_others_set_stays(world: Any) -> None:
         f"{wanted[0].name}.retention.ms",
     ]
     resource = ConfigResource(ConfigResourceType.TOPIC, wanted[0].name)
-    [response] = await world.admin.describe_configs([resource])
-    values = {e["config_names"]: e["config_value"] for e in response.to_object()["resources"][0]["config_entries"]}
-    assert values["retention.ms"] == "1209600000"
-    assert values["segment.bytes"] == "20000000"
+
+    async def values() -> Mapping[str, str]:
+        [response] = await world.admin.describe_configs([resource])
+        entries = response.to_object()["resources"][0]["config_entries"]
+        return {entry["config_names"]: entry["config_value"] for entry in entries}
+
+    async def is_set() -> bool:
+        return (await values())["retention.ms"] == "1209600000"
+
+    await world.until(is_set)
+    assert (await values())["segment.bytes"] == "20000000"
     assert (await provision(world.config, wanted, local=True)).altered == []
 
 
