@@ -133,7 +133,7 @@ class Assembly:
             inbox_plane=self._inbox_plane(inbox_shards, channels.inbox.put) if self.ingests else None,
             dispatch_plane=self._dispatch_plane(dispatch_shards, channels.dispatch.put) if self.delivers else None,
             close_web=_nothing,
-            wake_polls=self.arrivals.notify_all,
+            wake_polls=self._wake_polls,
         )
         serve_web(self, hub, inbox)
         measure(hub, self.metrics)
@@ -260,6 +260,10 @@ class Assembly:
             alive=lambda shard: shard in inbox.shards and self._inbox_lease(),
             failed=self._inbox_failed,
         )
+
+    def _wake_polls(self) -> None:
+        self.arrivals.notify_all()
+        self.queues.end_polls()
 
     def _inbox_failed(self, shard: int, error: StoreFailed) -> None:
         self.failures["inbox"](shard, error)

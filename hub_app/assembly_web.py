@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from agents.dead_letters import DeadLetters
 from agents.inbox import Inbox
 from agents.operations import Operations
 from agents.owners import InboxOwners, KeysTail
+from agents.publishing import Publisher
 from agents.registrations import KeyStore, OperationStore, SubscriptionStore
+from agents.views import Views
 from hub_app import __version__
+from hub_app.domain.operation import OperationKind
 from hub_app.kafka.assignor import OwnerReader
 from hub_app.kafka.client import make_admin
+from hub_app.kafka.follower import Follower
 from hub_app.lifecycle import Hub
 from hub_app.settings import Settings
 from hub_app.telemetry.events import Event
@@ -35,16 +40,7 @@ def serve_web(parts: Assembly, hub: Hub, inbox: Inbox) -> None:
     }
     keys_tail = parts.tails[parts.names.keys]
     operation_store = OperationStore(hub.owner, parts.operations, **changes)
-    hub.operations = Operations(
-        outbox=parts.producer.outbox,
-        names=parts.names,
-        shards=settings.shards,
-        here=owners,
-        table=parts.operations,
-        store=operation_store,
-        subscriptions=parts.subscriptions,
-        clock=clock,
-    )
+    operations, dead_letters = _background(parts, hub, inbox, owners, operation_store)
     deps = WebDeps(
         settings=settings,
         version=__version__,
@@ -60,7 +56,16 @@ def serve_web(parts: Assembly, hub: Hub, inbox: Inbox) -> None:
         subscription_store=SubscriptionStore(hub.owner, parts.subscriptions, **changes),
         operations=parts.operations,
         operation_store=operation_store,
-        operation_begun=hub.operations.wake,
+        operation_begun=operations.wake,
+        dead_letters=dead_letters,
+        queues=parts.queues,
+        publisher=Publisher(
+            producer=parts.producer,
+            names=parts.names,
+            shards=settings.shards,
+            clock=clock,
+            metrics=parts.metrics,
+        ),
         owners=owners,
         peers=peers,
         readiness=parts.standing.reasons,
@@ -70,6 +75,33 @@ def serve_web(parts: Assembly, hub: Hub, inbox: Inbox) -> None:
         arrivals=parts.arrivals,
     )
     parts.app.web.web_app.add_routes(build_web(deps))
+
+
+def _background(
+    parts: Assembly, hub: Hub, inbox: Inbox, owners: InboxOwners, store: OperationStore
+) -> tuple[Operations, DeadLetters]:
+    """What goes on behind the API, for the inbox shards that are here."""
+    shared: dict[str, Any] = {
+        "outbox": parts.producer.outbox,
+        "names": parts.names,
+        "shards": parts.settings.shards,
+        "subscriptions": parts.subscriptions,
+        "clock": parts.ports.clock,
+    }
+    dead_letters = DeadLetters(
+        **shared,
+        inbox=owners.inbox,
+        retention_ms=parts.settings.dead_letter_retention_ms,
+        failed=lambda shard, error: parts.failures["inbox"](shard, error),  # noqa: PLW0108  filled later
+    )
+    operations = Operations(**shared, here=owners, table=parts.operations, store=store)
+    operations.steps[OperationKind.REDRIVE] = dead_letters.step
+    views = Views(
+        dead_letters, here=lambda: [n for n in list(inbox.shards) if owners.is_here(n)], clock=parts.ports.clock
+    )
+    follower = Follower(parts.config, wanted=views.wanted, deliver=views.deliver, recreated=views.recreated)
+    hub.background |= {"operations": operations.step, "follower": follower.step}
+    return operations, dead_letters
 
 
 def _owners(parts: Assembly, hub: Hub, inbox: Inbox, peers: AiohttpPeers) -> InboxOwners:

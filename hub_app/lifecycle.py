@@ -19,7 +19,6 @@ import mode
 
 from agents.dispatch import Dispatcher
 from agents.dispatch_opening import DispatchShards
-from agents.operations import Operations
 from agents.owner import OwnerLog
 from agents.settle import Settler
 from hub_app.kafka.client import KafkaConfig
@@ -69,7 +68,7 @@ class Hub:
     dispatch_plane: ShardPlane | None
     close_web: Callable[[], Awaitable[None]]
     wake_polls: Callable[[], None]
-    operations: Operations | None = None
+    background: dict[str, Callable[[], Awaitable[None]]] = field(default_factory=dict)
     cluster_id: str = ""
     stopping: bool = False
     started: asyncio.Event = field(default_factory=asyncio.Event)
@@ -129,8 +128,8 @@ class Planes(mode.Service):  # type: ignore[misc]
         self._forever("settle", hub.settler.step)
         self._forever("low-water marks", self._commit_marks)
         self._forever("unreadable rows", self._show_unreadable)
-        if hub.operations is not None:
-            self._forever("operations", hub.operations.step)
+        for name, step in hub.background.items():
+            self._forever(name, step)
         for plane in (hub.dispatch_plane, hub.inbox_plane, hub.ingest_plane):
             if plane is not None:
                 await self._run(plane)

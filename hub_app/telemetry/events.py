@@ -62,6 +62,7 @@ class Event(StrEnum):
     OPERATION_BEGUN = "operation_begun"
     OPERATION_FAILED = "operation_failed"
     OPERATION_OVER = "operation_over"
+    UNREADABLE = "unreadable"
     AGENT_FAILED = "agent_failed"
     # http
     REQUEST_FAILED = "request_failed"
@@ -72,5 +73,7 @@ class Event(StrEnum):
     SUBSCRIPTION_CHANGED = "subscription_changed"
     SECRET_ROTATED = "secret_rotated"
     SUBSCRIPTION_DELETED = "subscription_deleted"
+    REDRIVEN = "redriven"
+    DISCARDED = "discarded"
     KEY_CREATED = "key_created"
     KEY_DELETED = "key_deleted"

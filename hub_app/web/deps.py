@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from agents.dead_letters import DeadLetters
+from agents.queue_steps import Delivered, TokenError
 from agents.registrations import KeyStore, OperationStore, SubscriptionStore
 from hub_app.domain.fact import Fact
+from hub_app.domain.publishing import Published, Unfit
+from hub_app.domain.queue import Operation
+from hub_app.domain.queue_tokens import Token
+from hub_app.domain.subscription import Subscription
 from hub_app.ports import Clock, Entropy, Keyring, Sender
 from hub_app.settings import Settings
 from hub_app.telemetry import Log, Metrics
@@ -86,6 +92,30 @@ class Reason(Protocol):
         """Not ready because of it; else it is only shown."""
 
 
+class QueueAccess(Protocol):
+    """The queues of the shards that are here (`agents.queue_access.Queues`)."""
+
+    async def receive(
+        self, shard: int, subscription: Subscription, *, most: int, wait_ms: int, connected: Callable[[], bool]
+    ) -> list[Delivered]: ...
+
+    async def settle(
+        self,
+        shard: int,
+        subscription: Subscription,
+        operation: Operation,
+        tokens: Sequence[Token | None],
+        *,
+        delay_ms: int = 0,
+    ) -> list[TokenError | None]: ...
+
+
+class PublishAccess(Protocol):
+    """`agents.publishing.Publisher`."""
+
+    async def publish(self, tenant: str, topic: str, events: Sequence[Published]) -> Unfit | None: ...
+
+
 Readiness = Callable[[], Mapping[str, Reason]]
 """What stands still, by name; ready when none of it blocks."""
 
@@ -132,6 +162,9 @@ class WebDeps:
     operations: OperationsTable
     operation_store: OperationStore
     operation_begun: Callable[[], None]
+    dead_letters: DeadLetters
+    queues: QueueAccess
+    publisher: PublishAccess
     owners: Owners
     peers: Peers
     readiness: Readiness

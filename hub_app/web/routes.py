@@ -11,8 +11,12 @@ from aiohttp import web
 from hub_app.web.admin import Admin
 from hub_app.web.auth import ADMIN, MANAGE, RECEIVE
 from hub_app.web.changes import Changes
+from hub_app.web.dead_letters import LISTING, DeadLetterRoutes
+from hub_app.web.dead_letters import ROOT as DEAD_LETTERS
 from hub_app.web.deps import WebDeps
 from hub_app.web.describe import Doc
+from hub_app.web.event_grid import ROUTE as EVENT_GRID
+from hub_app.web.event_grid import EventGrid
 from hub_app.web.health import Health
 from hub_app.web.openapi import Documents
 from hub_app.web.operations import OPERATIONS, BulkOperations
@@ -33,7 +37,15 @@ ROOTS: Final = ("/v1", "/admin")  # unknown paths below these are answered by th
 
 def table(deps: WebDeps) -> tuple[Route, ...]:
     """Routes of one path stand together."""
-    return (*_subscriptions(deps), *_trials(deps), *_events(deps), *_operations(deps), *_admin(deps))
+    bulk = BulkOperations(deps)
+    return (
+        *_subscriptions(deps),
+        *_trials(deps, bulk),
+        *_events(deps),
+        *_dead_letters(deps, bulk),
+        *_operations(bulk),
+        *_admin(deps),
+    )
 
 
 def _subscriptions(deps: WebDeps) -> tuple[Route, ...]:
@@ -58,9 +70,9 @@ def _subscriptions(deps: WebDeps) -> tuple[Route, ...]:
     )
 
 
-def _trials(deps: WebDeps) -> tuple[Route, ...]:
+def _trials(deps: WebDeps, bulk: BulkOperations) -> tuple[Route, ...]:
     """What would be received, and what was."""
-    preview, bulk = Preview(deps), BulkOperations(deps)
+    preview = Preview(deps)
     previewed = Doc({200: "Previewed"}, body="Preview")
     replayed = Doc({202: "Operation"}, body="Replay", idempotent=True)
     return (
@@ -70,8 +82,23 @@ def _trials(deps: WebDeps) -> tuple[Route, ...]:
     )
 
 
-def _operations(deps: WebDeps) -> tuple[Route, ...]:
-    bulk, one, found = BulkOperations(deps), OPERATIONS + "/{id}", Doc({200: "Operation"})
+def _dead_letters(deps: WebDeps, bulk: BulkOperations) -> tuple[Route, ...]:
+    handlers, one = DeadLetterRoutes(deps, bulk), DEAD_LETTERS + "/{id}"
+    paged = Doc({200: "DeadLetterPage"}, query=LISTING)
+    many = Doc({202: "Operation"}, body="Redrive", idempotent=True)
+    again = Doc({202: "Redriven"}, idempotent=True)
+    gone, read = Doc({204: None}), Doc({200: "DeadLetterRead"})
+    return (
+        Route("GET", DEAD_LETTERS, MANAGE, handlers.list, READ, "List dead letters", paged),
+        Route("POST", DEAD_LETTERS + "/redrive", MANAGE, handlers.redrive_many, WRITE, "Redrive many", many),
+        Route("GET", one, MANAGE, handlers.read, READ, "Read a dead letter, payload included", read),
+        Route("DELETE", one, MANAGE, handlers.discard, WRITE, "Discard a dead letter", gone),
+        Route("POST", one + "/redrive", MANAGE, handlers.redrive, WRITE, "Redrive a dead letter", again),
+    )
+
+
+def _operations(bulk: BulkOperations) -> tuple[Route, ...]:
+    one, found = OPERATIONS + "/{id}", Doc({200: "Operation"})
     paged, cancelled = Doc({200: "OperationPage"}, query=PAGING), Doc({200: "Operation"}, refuses=(409,))
     return (
         Route("GET", OPERATIONS, MANAGE, bulk.list, READ, "List bulk operations", paged),
@@ -118,6 +145,8 @@ def build_web(deps: WebDeps) -> list[web.RouteDef]:
         ("/docs", documents.docs),
     ):
         routes.append(_route("GET", path, serve.open(path, handler)))
+    # Names in its paths hold anything, slashes too, so it reads them itself.
+    routes.append(web.route("*", EVENT_GRID + "/{rest:.*}", serve.open(EVENT_GRID, EventGrid(deps, serve).handle)))
     routes += [web.route("*", root + "{rest:(/.*)?}", serve.open(root, _unknown)) for root in ROOTS]
     return routes
 

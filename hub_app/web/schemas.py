@@ -10,6 +10,7 @@ from hub_app.domain.operation import OperationKind, OperationState
 from hub_app.domain.subscription import Verification
 from hub_app.web.admin import NEW_KEY
 from hub_app.web.changes import ROTATION
+from hub_app.web.dead_letters import BULK, STATES
 from hub_app.web.models import (
     FLAG,
     ID,
@@ -137,6 +138,25 @@ _TRIED: Final = obj(
         "delivery_id": TEXT,
     }
 )
+_LETTER: Final[dict[str, Schema]] = {
+    "id": ID,
+    "state": {"type": "string", "enum": list(STATES)},
+    "subscription": TEXT,
+    "destination": TEXT,
+    "seq": SEQ,
+    "source": TEXT,
+    "event_id": TEXT,
+    "event_type": TEXT,
+    "reason": TEXT,
+    "status": maybe(WHOLE),
+    "error": maybe(TEXT),
+    "attempts": WHOLE,
+    "received_at": INSTANT,
+    "died_at": INSTANT,
+    "payload_bytes": WHOLE,
+    "series": maybe(TEXT),
+    "state_at": maybe(INSTANT),
+}
 _DRAFT: Final = {"event_types": ["loan.*"], "filters": [{"operatorType": "IsNotNull", "key": "data.id"}]}
 
 SCHEMAS: Final[Mapping[str, Schema]] = {
@@ -171,6 +191,11 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
     "Replay": {**REPLAY.schema(), "examples": [{"from_seq": 0, "dry_run": True}]},
     "Operation": _OPERATION,
     "OperationPage": page("operations", ref("Operation")),
+    "DeadLetter": obj(_LETTER),
+    "DeadLetterRead": obj({**_LETTER, "event": maybe(ref("Event"))}),
+    "DeadLetterPage": page("dead_letters", ref("DeadLetter")),
+    "Redrive": {**BULK.schema(), "examples": [{"reason": "exhausted", "dry_run": True}]},
+    "Redriven": obj({"id": ID, "series": ID}),
     "Event": _EVENT,
     "EventPage": obj({"events": items(ref("Event")), "next": TEXT, "head": maybe(SEQ)}),
     "KeyWish": {**NEW_KEY.schema(), "examples": [{"name": "crm", "scopes": ["manage", "receive"]}]},

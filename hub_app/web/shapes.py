@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from hub_app.domain.instants import is_rfc3339
+from hub_app.domain.instants import is_rfc3339, parse_rfc3339
 from hub_app.settings.readers import duration_ms
 from hub_app.web.problems import FieldError, pointer
 
@@ -169,6 +169,11 @@ class Instant:
 
     def schema(self) -> dict[str, object]:
         return {"type": "string", "format": "date-time"}
+
+    @staticmethod
+    def ms(text: str) -> int:
+        """Milliseconds of a text that passed."""
+        return parse_rfc3339(text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

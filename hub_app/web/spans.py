@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from hub_app.domain.instants import parse_rfc3339
 from hub_app.domain.operation import SEQ_MAX, Span
 from hub_app.web.problems import FieldError
 from hub_app.web.shapes import Instant, Member, Whole
@@ -26,8 +25,8 @@ def span_of(body: Mapping[str, Any], at: str = "") -> Span | FieldError:
     span = Span(
         from_seq=body.get("from_seq", 0),
         to_seq=body.get("to_seq", SEQ_MAX),
-        from_ms=parse_rfc3339(body["from"]) if "from" in body else 0,
-        to_ms=parse_rfc3339(body["to"]) if "to" in body else SEQ_MAX,
+        from_ms=Instant.ms(body["from"]) if "from" in body else 0,
+        to_ms=Instant.ms(body["to"]) if "to" in body else SEQ_MAX,
     )
     if span.from_seq > span.to_seq:
         return FieldError(f"{at}/to_seq", "is before from_seq")

@@ -4,11 +4,17 @@
 
 A record that would be larger than a topic takes goes without its value and says so: `hub-payload-omitted: true` and
 `hub-payload-bytes`. The fact itself is still in `hub.facts`, at `hub-seq`.
+
+What people did with one stands in a record without value, after it in the log:
+
+    hub-mark (redriven, discarded) hub-delivery-id hub-tenant hub-series hub-at hub-schema
 """
 
 from __future__ import annotations
 
+from binascii import hexlify, unhexlify
 from collections.abc import Iterable
+from enum import StrEnum
 from typing import NamedTuple
 
 from hub_app.domain.delivery import Job
@@ -18,6 +24,8 @@ from hub_app.domain.limits import RECORD_BYTES_MAX
 from hub_app.wire import jobs
 from hub_app.wire.record import (
     OMITTED,
+    SCHEMA,
+    SCHEMA_HEADER,
     Header,
     Headers,
     HeadersRead,
@@ -47,6 +55,33 @@ class DeadLetter(NamedTuple):
     payload_bytes: int
 
 
+class MarkKind(StrEnum):
+    REDRIVEN = "redriven"
+    DISCARDED = "discarded"
+
+
+class Mark(NamedTuple):
+    """What became of a dead letter. `series` is that of the new delivery, empty where it was discarded."""
+
+    kind: MarkKind
+    tenant: str
+    delivery_id: bytes
+    series: str
+    at_ms: int
+
+
+def write_mark(mark: Mark) -> Record:
+    headers: Headers = [
+        ("hub-mark", mark.kind.value.encode()),
+        ("hub-delivery-id", hexlify(mark.delivery_id)),
+        ("hub-tenant", mark.tenant.encode()),
+        ("hub-series", mark.series.encode()),
+        ("hub-at", rfc3339_bytes(mark.at_ms)),
+        SCHEMA_HEADER,
+    ]
+    return Record(tenant_key(mark.tenant), b"", headers)
+
+
 def write(
     job: Job,
     headers: Iterable[Header],
@@ -72,7 +107,7 @@ def write(
 
 
 def read(headers: HeadersRead, value: bytes | None) -> DeadLetter | Unreadable:
-    """The dead letter of a record. Total."""
+    """The dead letter of a record. Total. A mark is none: ask `read_mark` first."""
     job = jobs.read(headers)
     if isinstance(job, Unreadable):
         return job
@@ -94,3 +129,24 @@ def read(headers: HeadersRead, value: bytes | None) -> DeadLetter | Unreadable:
         return Unreadable(f"dead letter: no {missing.args[0]}")
     except ValueError as error_found:
         return Unreadable(f"dead letter: {error_found}")
+
+
+def read_mark(headers: HeadersRead) -> Mark | Unreadable | None:
+    """What became of a dead letter; None for a record that says nothing of that. Total."""
+    own = own_headers(headers)
+    if "hub-mark" not in own:
+        return None
+    try:
+        if own["hub-schema"] != SCHEMA:
+            return Unreadable(f"dead letter: schema {own['hub-schema']!r}")
+        return Mark(
+            MarkKind(own["hub-mark"].decode()),
+            text(own["hub-tenant"]),
+            unhexlify(own["hub-delivery-id"]),
+            text(own["hub-series"]),
+            instant(own["hub-at"]),
+        )
+    except KeyError as missing:
+        return Unreadable(f"dead letter: no {missing.args[0]}")
+    except ValueError as error:
+        return Unreadable(f"dead letter: {error}")

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from hub_app.domain.fact import Fact
 from hub_app.domain.operation import SEQ_MAX
+from tables.shard import ShardStore
 
 
 class Page(NamedTuple):
@@ -18,9 +19,23 @@ class Page(NamedTuple):
 class FakeInbox:
     """`hub_app.web.deps.InboxReader`; passes the suite of the real table (tests/contract/test_inbox_reader.py)."""
 
-    def __init__(self) -> None:
+    def __init__(self, open_store: Callable[[], ShardStore] | None = None) -> None:
         self._facts: dict[int, Fact] = {}
+        self._open_store = open_store
+        self._store: ShardStore | None = None
         self._floors: dict[str, int] = {}
+
+    @property
+    def store(self) -> ShardStore:
+        """The store of what is made from other logs, opened when it is first asked for."""
+        if self._store is None:
+            assert self._open_store is not None
+            self._store = self._open_store()
+        return self._store
+
+    def close(self) -> None:
+        if self._store is not None:
+            self._store.close()
 
     def add(self, *facts: Fact) -> None:
         self._facts.update((fact.seq, fact) for fact in facts)

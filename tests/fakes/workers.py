@@ -5,8 +5,11 @@ What is written is in the writer's tables at once, and in the others' when their
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -15,11 +18,18 @@ from aiohttp import ClientSession, DummyCookieJar, web
 from aiohttp.test_utils import TestServer, unused_port
 from yarl import URL
 
+from agents.dead_letters import DeadLetters
 from agents.operations import Operations
+from agents.queue_steps import Delivered, TokenError
 from agents.registrations import KeyStore, OperationStore, SubscriptionStore
 from hub_app.adapters.clock import SystemClock
 from hub_app.domain.errors import BrokerTrouble, Fenced, OutcomeUnknown
 from hub_app.domain.ids import tenant_key
+from hub_app.domain.operation import OperationKind
+from hub_app.domain.publishing import Published, Unfit
+from hub_app.domain.queue import Operation as QueueOperation
+from hub_app.domain.queue_tokens import Token
+from hub_app.domain.subscription import Subscription
 from hub_app.ports import Clock
 from hub_app.settings import Settings, parse
 from hub_app.telemetry import Log, Metrics
@@ -28,15 +38,19 @@ from hub_app.web.arrivals import Arrivals
 from hub_app.web.deps import WebDeps
 from hub_app.web.peers import AiohttpPeers
 from hub_app.web.routes import build_web
-from hub_app.wire.record import Record
+from hub_app.wire.record import Headers, Record
+from tables import dead_letters
 from tables.globals import GlobalTable
 from tables.keys import KeysTable
+from tables.memory import Memory
 from tables.operations import OperationsTable
+from tables.shard import Identity, ShardStore
 from tables.subscriptions import SubscriptionsTable
 from tests.fakes.entropy import FakeEntropy
 from tests.fakes.inbox import FakeInbox
 from tests.fakes.keyring import FakeKeyring, Vault
 from tests.fakes.outbox import FakeOutbox
+from tests.fakes.queues import QueueWorld
 from tests.fakes.sender import FakeSender
 
 ADMIN_KEY = "bootstrap-admin-key"
@@ -48,6 +62,14 @@ class Entry(NamedTuple):
     partition: int
     offset: int
     record: Record
+
+
+class Followed(NamedTuple):
+    """A record as a follower sees it."""
+
+    offset: int
+    headers: Headers
+    value: bytes | None
 
 
 class Reason(NamedTuple):
@@ -63,7 +85,8 @@ class Cluster:
         self.shards = shards
         self.log: list[Entry] = []
         self.owner: dict[int, Worker] = {}
-        self.inboxes = {shard: FakeInbox() for shard in range(shards)}
+        self._folder: TemporaryDirectory[str] | None = None
+        self.inboxes = {shard: FakeInbox(partial(self._store, shard)) for shard in range(shards)}
         self.vault = Vault()
         self.workers: list[Worker] = []
 
@@ -86,7 +109,26 @@ class Cluster:
         for worker in self.workers:
             if not worker.lags:
                 worker.catch_up()
+        if topic == NAMES.dlq and partition in self.owner:
+            seen = Followed(offset, record.headers, record.value)
+            self.owner[partition].dead_letters.take_in(partition, [seen], offset + 1)
         return offset
+
+    def _store(self, shard: int) -> ShardStore:
+        """A real one: what is made from logs is not worth a fake."""
+        self._folder = self._folder or TemporaryDirectory()
+        families = dead_letters.FAMILIES
+        identity = Identity("fake", 0, 1)
+        folder = Path(self._folder.name) / str(shard)
+        return ShardStore.open(
+            folder, plane="inbox", shard=shard, families=families, memory=Memory(), identity=identity
+        )
+
+    def close(self) -> None:
+        for inbox in self.inboxes.values():
+            inbox.close()
+        if self._folder is not None:
+            self._folder.cleanup()
 
 
 class Worker:
@@ -102,6 +144,7 @@ class Worker:
         self.is_stopping = False
         self.reasons: dict[str, Reason] = {}
         self.stale_owner: dict[int, str] = {}
+        self.queue_world: QueueWorld | None = None
         self.arrivals, self.metrics = Arrivals(), Metrics()
         self.refreshes = 0
         self._read = 0
@@ -202,6 +245,16 @@ class Worker:
             subscriptions=self.subscriptions,
             clock=clock,
         )
+        self.dead_letters = DeadLetters(
+            outbox=self.outbox,
+            names=NAMES,
+            shards=cluster.shards,
+            inbox=self.inbox,
+            subscriptions=self.subscriptions,
+            clock=clock,
+            retention_ms=settings.dead_letter_retention_ms,
+        )
+        self.runner.steps[OperationKind.REDRIVE] = self.dead_letters.step
         return WebDeps(
             settings=settings,
             version="0.0.0",
@@ -220,6 +273,9 @@ class Worker:
             operations=self.operations,
             operation_store=operation_store,
             operation_begun=self.runner.wake,
+            dead_letters=self.dead_letters,
+            queues=LateQueues(self),
+            publisher=LateQueues(self),
             owners=self,
             peers=AiohttpPeers(),
             readiness=lambda: self.reasons,
@@ -228,6 +284,34 @@ class Worker:
             log=Log("web"),
             arrivals=self.arrivals,
         )
+
+
+class LateQueues:
+    """`hub_app.web.deps.{QueueAccess, PublishAccess}`: those of the world that a test gives to the worker."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+
+    def _world(self) -> QueueWorld:
+        if self._worker.queue_world is None:
+            raise Fenced("no shard is open here")
+        return self._worker.queue_world
+
+    async def receive(self, shard: int, subscription: Subscription, **asked: Any) -> list[Delivered]:
+        return await self._world().queues.receive(shard, subscription, **asked)
+
+    async def settle(
+        self,
+        shard: int,
+        subscription: Subscription,
+        operation: QueueOperation,
+        tokens: Sequence[Token | None],
+        **asked: Any,
+    ) -> list[TokenError | None]:
+        return await self._world().queues.settle(shard, subscription, operation, tokens, **asked)
+
+    async def publish(self, tenant: str, topic: str, events: Sequence[Published]) -> Unfit | None:
+        return await self._world().publisher.publish(tenant, topic, events)
 
 
 class Reply(NamedTuple):
@@ -263,6 +347,7 @@ class Deployment:
         await self._session.close()
         for worker in self.cluster.workers:
             await worker.close()
+        self.cluster.close()
 
     async def ask(
         self,
