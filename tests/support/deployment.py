@@ -87,6 +87,17 @@ class Deployment:
         finally:
             await admin.close()
 
+    async def delete_topic(self, name: str) -> None:
+        """Returns when it is gone."""
+        admin = AIOKafkaAdminClient(bootstrap_servers=self.bootstrap)
+        await admin.start()
+        try:
+            await admin.delete_topics([name])
+            while name in await admin.list_topics():
+                await asyncio.sleep(0.05)
+        finally:
+            await admin.close()
+
     async def list_topics(self) -> list[str]:
         admin = AIOKafkaAdminClient(bootstrap_servers=self.bootstrap)
         await admin.start()
@@ -136,6 +147,25 @@ class Deployment:
             return all(worker.get("/readyz")[0] == 200 for worker in workers)
 
         until(settled, lambda: [self.owners("inbox"), *(w.get("/readyz") for w in workers)], seconds=seconds)
+
+    def lag(self, plane: str, topic: str, shard: int) -> int:
+        """Records of an internal topic's partition that the plane's group has not committed."""
+        tp = TopicPartition(self.prefix + topic, shard)
+
+        async def look() -> int:
+            group = f"streaming-hub-{plane}.{self.env}"
+            consumer = AIOKafkaConsumer(
+                bootstrap_servers=self.bootstrap, group_id=group, enable_auto_commit=False, auto_offset_reset="none"
+            )
+            await consumer.start()
+            try:
+                consumer.assign([tp])
+                end = (await consumer.end_offsets([tp]))[tp]
+                return int(end - (await consumer.committed(tp) or 0))
+            finally:
+                await consumer.stop()
+
+        return self.run(look())
 
     def records(self, topic: str) -> list[ConsumerRecord]:
         """Everything an internal topic holds now (`attempts`, `retry.1s`), read committed."""

@@ -51,7 +51,8 @@ def make_shared(
 def hub(
     kafka: Cluster | External, background: Background, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Deployment]:
-    """The deployment of all tests that only use what it does: with tenants and sources of their own."""
+    """The deployment of the tests that only use what it does, each with tenants and sources of its own. They are named
+    `test_steady_…` and so come last, that it need not take in the facts of the others."""
     made = Deployment(background, kafka.bootstrap, tmp_path_factory.mktemp("hub"), backoff="300ms,400ms,500ms")
     yield made
     made.close()

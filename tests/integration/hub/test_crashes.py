@@ -6,6 +6,7 @@ import asyncio
 import os
 import random
 import shutil
+import signal
 import time
 from collections.abc import Iterator, Sequence
 
@@ -15,8 +16,8 @@ from hub_app.dev.facts import FactProducer, NewFact
 from hub_app.dev.worker import Worker
 from tests.bench import _lib
 from tests.integration.hub.conftest import MakeDeployment
-from tests.support.deployment import Deployment, facts
-from tests.support.sink import webhook_id
+from tests.support.deployment import Deployment, facts, header
+from tests.support.sink import RecordingSink, Reply, Request, webhook_id
 from tests.support.waiting import holds, until
 
 FACTS, KILLS, CHUNK = 20_000, 5, 250
@@ -99,3 +100,61 @@ def test_an_empty_disk_after_a_kill(make_hub: MakeDeployment, counting: _lib.Sin
     known = worker.metric("hub_duplicates_total")
     hub.send(made[:1_000])
     until(lambda: worker.metric("hub_duplicates_total") - known == 1_000, "known ids are known again")
+
+
+INTERRUPTED_S = 1.0 + 2.0
+"""A claim without an outcome counts as interrupted past its deadline (DISPATCH_TIMEOUT) and a margin."""
+
+
+def test_a_worker_killed_between_the_answer_and_its_record_sends_again(
+    make_hub: MakeDeployment, sink: RecordingSink
+) -> None:
+    """Faults, 27: the sink has taken the event, the hub does not know; the sink tells by the id."""
+    hub = make_hub(**SETTINGS)
+    worker = hub.started()
+    source = hub.source("killed")
+    path = f"/{source}"
+
+    def take_and_kill(request: Request) -> Reply:
+        if request.nth == 1:
+            os.kill(worker.pid, signal.SIGKILL)
+        return Reply()
+
+    hub.api(worker, source).subscribe(sink.behave(path, take_and_kill))
+    fact = NewFact(id=source, tenant=source, source=source)
+    hub.send([fact])
+    until(lambda: not worker.alive(), "the worker dies")
+    killed_at = time.monotonic()
+    worker.start().wait_ready()
+    until(lambda: len(sink.requests(path)) == 2, "the event comes again")
+    first, second = sink.requests(path)
+    assert (first.id, first.body) == (second.id, second.body) == (webhook_id(fact), fact.body)
+    assert [r.header("x-lerian-attempt") for r in (first, second)] == ["1", "1"]  # an interruption is no attempt
+    assert second.at_s - killed_at >= INTERRUPTED_S - 1.0  # its claim was made a little before
+    until(lambda: hub.metric("hub_attempts_total") == 1, "its outcome is recorded")
+    assert hub.metric("hub_reclaims_total") == 1
+    assert [header(r, "hub-outcome") for r in hub.records("attempts")].count("delivered") == 1
+
+
+def test_what_is_finished_around_one_that_hangs_is_not_sent_again(
+    make_hub: MakeDeployment, sink: RecordingSink
+) -> None:
+    """Faults, 2: the low-water mark stands at the one in hand; the attempts log tells what lies beyond it."""
+    hub = make_hub(**{**SETTINGS, "dispatch_timeout": "4s"})
+    worker = hub.started()
+    source = hub.source("hangs")
+    path = f"/{source}"
+    made = facts(source, 300, tenants=[source])
+    fourth = webhook_id(made[3])
+    url = sink.behave(path, lambda r: Reply(delay_ms=60_000 if (r.id, r.nth) == (fourth, 1) else 0))
+    hub.api(worker, source).subscribe(url)
+    for start in range(0, len(made), 50):
+        hub.send(made[start : start + 50])
+    sink.wait_for(path, map(webhook_id, made))
+    until(lambda: worker.metric("hub_attempts_total") == len(made) - 1, "all others are recorded")
+    worker.kill()
+    worker.start().wait_ready()
+    until(lambda: len(sink.requests(path, fourth)) == 2, "it comes again")
+    first, second = sink.requests(path, fourth)
+    assert second.at_s - first.at_s >= 4.0
+    assert sum(sink.counts(path).values()) == len(made) + 1

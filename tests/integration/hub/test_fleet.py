@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections import Counter
 
 import pytest
 
@@ -13,19 +14,22 @@ from hub_app.domain.ids import tenant_key
 from hub_app.topics import partition_for
 from tests.integration.hub.conftest import MakeDeployment
 from tests.support.deployment import Deployment
-from tests.support.sink import RecordingSink
+from tests.support.sink import RecordingSink, Reply, webhook_id
 from tests.support.stream import Stream, repeats
 from tests.support.waiting import holds, until
 
 SHARDS = 8
 TENANTS = [f"tenant-{i}" for i in range(12)]
 WORKERS = 8  # attempts at once in each process
-PATH = "/fleet"
+PATH, DEAD = "/fleet", "/fleet/dead"
+ATTEMPTS = 4
 
 
 @pytest.fixture(scope="module")
 def hub(make_shared: MakeDeployment) -> Deployment:
-    return make_shared(shards=str(SHARDS), dispatch_timeout="1s", dispatch_connect_timeout="1s")
+    return make_shared(
+        shards=str(SHARDS), dispatch_timeout="1s", dispatch_connect_timeout="1s", backoff="300ms,600ms,900ms"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +37,7 @@ def first(hub: Deployment, sink: RecordingSink) -> Worker:
     made = hub.started()
     for number, tenant in enumerate(TENANTS):
         hub.api(made, tenant).subscribe(sink.url(f"{PATH}?{number}"))
+    hub.api(made, TENANTS[0]).subscribe(sink.behave(DEAD, lambda request: Reply(500)))
     return made
 
 
@@ -53,6 +58,13 @@ def pair(hub: Deployment, first: Worker, second: Worker) -> tuple[Worker, Worker
     return first, second
 
 
+def tried_as_often_as_allowed(sink: RecordingSink, stream: Stream) -> None:
+    """Retries in progress keep their count over a rebalance (faults, 1)."""
+    ids = [webhook_id(fact) for fact in stream.sent if fact.tenant == TENANTS[0]]
+    wanted = dict.fromkeys(ids, ATTEMPTS)
+    until(lambda: sink.counts(DEAD, ids) == wanted, lambda: Counter(sink.counts(DEAD, ids).values()))
+
+
 def test_a_second_worker_joins_under_load(hub: Deployment, first: Worker, second: Worker, sink: RecordingSink) -> None:
     hub.wait_owners(first)
     with Stream(hub, hub.source("join"), TENANTS, per_s=300) as stream:
@@ -63,6 +75,7 @@ def test_a_second_worker_joins_under_load(hub: Deployment, first: Worker, second
         until(lambda: len(stream.sent) > reached + 300, "load goes on")
     sink.wait_for(PATH, stream.ids())
     assert repeats(sink, PATH, stream.ids()) == 0
+    tried_as_often_as_allowed(sink, stream)
     assert first.metric("hub_admitted_total") + second.metric("hub_admitted_total") == len(stream.sent)
     assert second.metric("hub_attempts_total") > 0
 
@@ -93,6 +106,7 @@ def test_a_worker_that_stops_hands_over(hub: Deployment, pair: tuple[Worker, Wor
         until(lambda: len(stream.sent) > reached + 300, "load goes on")
     sink.wait_for(PATH, stream.ids())
     assert repeats(sink, PATH, stream.ids()) == 0
+    tried_as_often_as_allowed(sink, stream)
 
 
 def test_a_worker_that_is_killed_is_replaced(hub: Deployment, pair: tuple[Worker, Worker], sink: RecordingSink) -> None:

@@ -12,8 +12,8 @@ import pytest
 from hub_app.dev.kafka import Cluster
 from hub_app.dev.worker import Worker
 from tests.support.background import Background
-from tests.support.deployment import Deployment
-from tests.support.sink import RecordingSink
+from tests.support.deployment import SHARDS, Deployment, facts
+from tests.support.sink import RecordingSink, webhook_id
 from tests.support.stream import Stream, repeats
 from tests.support.waiting import holds, until
 
@@ -82,6 +82,32 @@ def test_a_broker_that_restarts_costs_nothing(
     sink.wait_for(PATH, stream.ids())
     assert repeats(sink, PATH, stream.ids()) <= 50
     only.wait_ready()
+
+
+def test_a_log_that_is_made_anew_does_not_turn_time_back(
+    cluster: Cluster, own: Deployment, only: Worker, sink: RecordingSink
+) -> None:
+    """`facts` is deleted and created under the running worker: offsets start at 0, seqs go on (faults, 9)."""
+    source, tenant = own.source("anew"), "anew"
+    api = own.api(only, tenant)
+    api.subscribe(sink.url(f"{PATH}/anew"))
+    old, new = facts(source, 200, tenants=[tenant]), facts(source, 200, tenants=[tenant], start=200)
+    own.send(old)
+    sink.wait_for(f"{PATH}/anew", map(webhook_id, old))
+    before = api.call("GET", "/v1/events?after=start&limit=1000")["events"]
+    assert {event["id"] for event in before} == {fact.id for fact in old}
+    topic = f"{own.prefix}facts"
+    own.run(own.delete_topic(topic))
+    own.run(own.make_topic(topic, {"message.timestamp.type": "LogAppendTime"}, partitions=SHARDS))
+    own.send(new)
+    sink.wait_for(f"{PATH}/anew", map(webhook_id, new), seconds=60)
+    assert repeats(sink, f"{PATH}/anew", [webhook_id(fact) for fact in [*old, *new]]) == 0
+    until(lambda: unready(only) == {}, lambda: unready(only))
+    with pytest.raises(RuntimeError, match="410"):  # never a silent skip
+        api.call("GET", f"/v1/events?after={before[0]['seq']}")
+    after = api.call("GET", "/v1/events?limit=1000")["events"]
+    assert {event["id"] for event in after} == {fact.id for fact in new}
+    assert min(event["seq"] for event in after) > max(event["seq"] for event in before)
 
 
 def test_a_broker_that_is_away_for_long_costs_nothing(

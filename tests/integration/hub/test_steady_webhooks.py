@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import time
 from urllib.parse import unquote
 
 from standardwebhooks import Webhook
@@ -12,7 +9,6 @@ from standardwebhooks import Webhook
 from hub_app import __version__
 from hub_app.dev.facts import NewFact
 from hub_app.dev.worker import Worker
-from tests.integration.hub.conftest import MakeDeployment
 from tests.support.deployment import Deployment, header
 from tests.support.sink import RecordingSink, Reply, Request, webhook_id
 from tests.support.waiting import holds, until
@@ -188,33 +184,3 @@ def test_an_answer_just_in_time_counts_and_one_too_late_does_not(
     assert len(sink.requests(f"/{source}/in-time")) == 1
     # The answer to the first one has long come by now.
     holds(lambda: len(outcomes()) == 3, outcomes, seconds=0.5)
-
-
-def test_a_worker_killed_between_the_answer_and_its_record_sends_again(
-    make_hub: MakeDeployment, sink: RecordingSink
-) -> None:
-    """Faults, 27: the sink has taken the event, the hub does not know; the sink tells by the id."""
-    hub = make_hub(instance_id="one", dispatch_timeout="1s", dispatch_connect_timeout="1s")
-    worker = hub.started()
-    source = hub.source("killed")
-    path = f"/{source}"
-
-    def take_and_kill(request: Request) -> Reply:
-        if request.nth == 1:
-            os.kill(worker.pid, signal.SIGKILL)
-        return Reply()
-
-    hub.api(worker, source).subscribe(sink.behave(path, take_and_kill))
-    fact = NewFact(id=source, tenant=source, source=source)
-    hub.send([fact])
-    until(lambda: not worker.alive(), "the worker dies")
-    killed_at = time.monotonic()
-    worker.start().wait_ready()
-    until(lambda: len(sink.requests(path)) == 2, "the event comes again")
-    first, second = sink.requests(path)
-    assert (first.id, first.body) == (second.id, second.body) == (webhook_id(fact), fact.body)
-    assert [r.header("x-lerian-attempt") for r in (first, second)] == ["1", "1"]  # an interruption is no attempt
-    assert second.at_s - killed_at >= 2.0  # not before the claim's deadline, and a margin
-    until(lambda: hub.metric("hub_attempts_total") == 1, "its outcome is recorded")
-    assert hub.metric("hub_reclaims_total") == 1
-    assert [header(r, "hub-outcome") for r in hub.records("attempts")].count("delivered") == 1
