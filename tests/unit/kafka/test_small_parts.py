@@ -1,10 +1,9 @@
-"""Openings, topic watch, standing, backoff, run_forever, log limits, client options: each a table or two."""
+"""Openings, topic watch, standing, backoff, run_forever, client options: each a table or two."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
-import logging
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 from hub_app.kafka.backoff import delay_ms
 from hub_app.kafka.client import KafkaConfig, brokers_of, tls_context
 from hub_app.kafka.closing import to_the_end
-from hub_app.kafka.forever import RateLimit, describe, quiet_libraries, run_forever
+from hub_app.kafka.forever import describe, run_forever
 from hub_app.kafka.openings import Found, judge, judge_starts
 from hub_app.kafka.standing import Standing
 from hub_app.kafka.topicwatch import MISSED_LOOKS_MAX, TopicWatch
@@ -149,40 +148,6 @@ async def test_a_loop_outlives_its_step_and_shows_it() -> None:
     assert [bool(s) for s in seen] == [False, False, True, True, False, False]
     assert seen[2]["loop"].text == "OSError: away now"
     assert describe(ValueError()) == "ValueError"
-
-
-def record(message: str, created: float, name: str = "aiokafka.conn") -> logging.LogRecord:
-    made = logging.LogRecord(name, logging.ERROR, "f", 1, message, (), None)
-    made.created = created
-    return made
-
-
-def test_a_flood_becomes_a_few_lines_that_say_how_many() -> None:
-    limit = RateLimit(burst=2, period_ms=1_000)
-    passed = [r.msg for i in range(700) if limit.filter(r := record("no broker", i / 100))]
-    assert len(passed) == 14
-    assert passed[:3] == ["no broker", "no broker", "no broker [98 like it left out]"]
-    assert limit.filter(record("something else", 6.5))
-
-
-def test_templates_do_not_pile_up() -> None:
-    limit = RateLimit(burst=1, period_ms=1_000, templates_max=10)
-    assert all(limit.filter(record(f"no {i}", 0)) for i in range(100))
-    assert len(limit._seen) <= 10
-
-
-def test_libraries_are_quiet_below_warning() -> None:
-    names = ("aiokafka", "aiokafka.conn", "faust", "mode")
-    before = {n: logging.getLogger(n).level for n in names}
-    limit = quiet_libraries()
-    try:
-        assert all(logging.getLogger(n).level >= logging.WARNING for n in names)
-        assert limit in logging.getLogger("aiokafka.consumer.group_coordinator").filters
-    finally:
-        for name in list(logging.root.manager.loggerDict):
-            logging.getLogger(name).removeFilter(limit)
-        for name, level in before.items():
-            logging.getLogger(name).setLevel(level)
 
 
 async def test_an_end_is_reached_although_the_closer_is_cancelled() -> None:
