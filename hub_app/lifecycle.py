@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import signal
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from agents.dispatch import Dispatcher
 from agents.dispatch_opening import DispatchShards
 from agents.owner import OwnerLog
 from agents.settle import Settler
+from hub_app.instance import taken_by
 from hub_app.kafka.client import KafkaConfig
 from hub_app.kafka.forever import run_forever
 from hub_app.kafka.patterns import PatternPlane
@@ -120,6 +122,7 @@ class Planes(mode.Service):  # type: ignore[misc]
         hub = self._hub
         provisioned = await self._provisioned()
         hub.cluster_id = provisioned.cluster_id
+        await self._refuse_taken_instance()
         for tail in hub.tails:
             await self._run(tail)
         hub.standing.report("start", "reading subscriptions, keys and meta")
@@ -133,6 +136,7 @@ class Planes(mode.Service):  # type: ignore[misc]
         for plane in (hub.dispatch_plane, hub.inbox_plane, hub.ingest_plane):
             if plane is not None:
                 await self._run(plane)
+        self._forever("instance", self._end_when_displaced)
         spare_the_collector()
         hub.standing.clear("start")
         hub.started.set()
@@ -162,6 +166,24 @@ class Planes(mode.Service):  # type: ignore[misc]
             if fatal:
                 refuse_to_start([f"{problem.subject}: {problem.text}" for problem in fatal], 78)
             return provisioned
+
+    async def _refuse_taken_instance(self) -> None:
+        hub, instance_id = self._hub, self._hub.settings.instance_id
+        for plane in (hub.inbox_plane, hub.dispatch_plane):
+            if instance_id and plane is not None:
+                own_url = hub.settings.http_advertised_url
+                url = await taken_by(hub.config, plane.group, instance_id=instance_id, own_url=own_url)
+                if url is not None:
+                    refuse_to_start([f"STREAMING_HUB_INSTANCE_ID {instance_id}: the worker at {url} has this name"], 75)
+
+    async def _end_when_displaced(self) -> None:
+        """Another process took this one's name: its shards are closed, and it would only be displaced again."""
+        await asyncio.sleep(1)
+        for plane in (self._hub.inbox_plane, self._hub.dispatch_plane):
+            if plane is not None and plane.fenced and not self._hub.stopping:
+                self._log.error(Event.FENCED, instance=self._hub.settings.instance_id, plane=plane.name)
+                signal.raise_signal(signal.SIGTERM)
+                await asyncio.Event().wait()
 
     async def _run(self, service: Any) -> None:
         await service.maybe_start()
