@@ -4,6 +4,7 @@ workers' memory; they never take part."""
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from typing import NamedTuple
 
 from agents.dispatch_shard import DispatchShard
@@ -30,8 +31,9 @@ class Told(NamedTuple):
 
 
 class Checks:
-    def __init__(self) -> None:
-        self.problems: list[str] = []
+    def __init__(self, problem: Callable[[str], None], *, gentle: bool) -> None:
+        """`gentle`: nothing goes wrong in this world, so nothing may happen twice."""
+        self.problem, self.gentle = problem, gentle
         self.made: dict[bytes, Job] = {}
         self.delivered: set[bytes] = set()
         self.dead: dict[bytes, str] = {}
@@ -40,12 +42,8 @@ class Checks:
         self.attempts: Counter[tuple[bytes, Version]] = Counter()
         self.running: dict[bytes, list[DispatchWorker]] = defaultdict(list)
         self.flying: Counter[tuple[str, str, str]] = Counter()
-        self.gentle = False
         self._passed: dict[Place, int] = defaultdict(int)
         self._records: dict[Place, list[Job]] = defaultdict(list)
-
-    def problem(self, text: str) -> None:
-        self.problems.append(text)
 
     # -- what the broker tells -----------------------------------------------------------------------------------------
     def appended(self, record: Rec) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections.abc import Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -27,10 +26,11 @@ from tables.batch import Batch as RealBatch
 from tables.claims import ClaimFile
 from tables.memory import Memory
 from tables.shard import ShardStore
-from tests.fakes.store import Disk, MemoryStore
+from tests.fakes.store import MemoryStore
 from tests.simulation.broker import Refusal
 from tests.simulation.plane import SimPlane
 from tests.simulation.process import Process, SimProducer, SimReader
+from tests.simulation.world import Machine
 
 CURVE = Curve((400, 800, 1_000, 1_200, 1_500, 2_000, 3_000))
 NAMES = names("hub.")
@@ -45,22 +45,6 @@ class Sinks(Protocol):
     def may(self, job: Job, now_ms: int) -> Go | Dead | Deferred: ...
     def claimed(self, worker: DispatchWorker, shard: DispatchShard, job: Job) -> None: ...
     async def attempt(self, worker: DispatchWorker, job: Job, headers: Any, body: bytes) -> Result: ...
-
-
-class Machine:
-    """Where workers run one after another: its disk stays when they die. `folder` is for the one real file."""
-
-    def __init__(self, name: str, folder: Path) -> None:
-        self.name, self.folder, self.disk = name, folder, Disk()
-
-    @property
-    def claims(self) -> Path:
-        return self.folder / f"{self.name}.claims"
-
-    def lose_disk(self) -> None:
-        self.disk = Disk()
-        self.claims.unlink(missing_ok=True)
-        shutil.rmtree(self.folder / self.name, ignore_errors=True)
 
 
 class HookedStore(ShardStore):
@@ -166,7 +150,7 @@ class DispatchWorker:
         self.broken_attempts: list[str] = []
         self._writing = "table"
         self.heard: dict[int, set[int]] = {}  # shard -> offsets of the attempts log read since it was opened
-        metrics, claims = Metrics(), ClaimFile(machine.claims, workers)
+        metrics, claims = Metrics(), ClaimFile(machine.folder / "claims", workers)
         self.claims = claims
         self.settler = SimSettler(
             producer=cast("Any", SimProducer(process)),
@@ -260,7 +244,7 @@ class DispatchWorker:
         return self._folder(number)
 
     def _folder(self, number: int) -> Path:
-        return self.machine.folder / self.machine.name / "dispatch" / str(number)
+        return self.machine.folder / "dispatch" / str(number)
 
     def _open_store(self, folder: Path, *, memory: Any, **more: Any) -> Any:
         self._may_write()

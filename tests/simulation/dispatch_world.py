@@ -16,7 +16,6 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from random import Random
 from typing import Any, cast
 
 from agents.attempt import Go
@@ -28,11 +27,10 @@ from hub_app.topics import partition_for
 from hub_app.wire import jobs as wire_jobs
 from tables.memory import Memory
 from tests.simulation import clockwork
-from tests.simulation.broker import Broker
-from tests.simulation.clockwork import SimClock
 from tests.simulation.dispatch_checks import CARRIED, Checks, payload_of
-from tests.simulation.dispatch_worker import NAMES, SOURCES, TIMEOUT_MS, DispatchWorker, Machine
-from tests.simulation.process import Killed, Process, task_factory
+from tests.simulation.dispatch_worker import NAMES, SOURCES, TIMEOUT_MS, DispatchWorker
+from tests.simulation.process import Process
+from tests.simulation.world import Machine, World
 
 POINTS = [
     f"{when} {what}"
@@ -40,10 +38,11 @@ POINTS = [
     for what in ("carry_on", "record", "forget", "commit", "intake", "claim", "table")
 ]
 """Where a worker may be made to die."""
-HEAL_S = 400
 
 
-class DispatchWorld:
+class DispatchWorld(World[DispatchWorker]):
+    points = POINTS
+
     def __init__(
         self,
         seed: int,
@@ -52,22 +51,16 @@ class DispatchWorld:
         plant: Callable[[DispatchWorker], None] = lambda worker: None,
     ) -> None:
         """`memory`: tables are RocksDB's, in `folder`; else they are in memory. `plant` spoils every worker."""
-        self._plant = plant
-        self.random, self.folder, self.checks, self._memory = Random(seed), folder, Checks(), memory
+        super().__init__(seed, folder)
+        self.checks, self._memory, self._plant = Checks(self.problem, gentle=self.gentle), memory, plant
         choose = self.random.choice
-        self.shards = choose((1, 1, 2))
         self.workers = choose((1, 2, 4, 8))
         self.head_rows = choose((2, 4, 64))
-        self.batch_max = choose((1, 5, 50))
         self.burst = choose((1, 3, 12, 150) if seed % 4 == 0 else (1, 3, 12))
         self.jobs_max = 400 if self.burst == 150 else 60
         self.places = choose((1, 2, 6))
-        self.gentle = self.checks.gentle = self.random.random() < 0.25
         self.failing = choose((0.0, 0.2, 0.6, 0.9))
         self.odd = 0.0 if self.gentle else choose((0.0, 0.1, 0.3))  # not charged, deferred, without a subscription
-        self.healed = False
-        self.count = 0
-        self.died_at: list[str] = []
 
     # -- sinks: what attempts come to ----------------------------------------------------------------------------------
     def may(self, job: Job, now_ms: int) -> Go | Dead | Deferred:
@@ -104,39 +97,12 @@ class DispatchWorld:
         self.checks.delivered.add(job.delivery_id)
         return answered(204)
 
-    # -- the story -----------------------------------------------------------------------------------------------------
-    async def story(self) -> None:
-        self.loop = asyncio.get_running_loop()
-        self.loop.set_task_factory(task_factory)
-        self.loop.set_exception_handler(self._unhandled)
-        self.clock = SimClock(self.loop)
-        self.broker = Broker(self.clock.now_ms)
+    # -- what happens --------------------------------------------------------------------------------------------------
+    def _begin(self) -> None:
         self.broker.on_append.append(self.checks.appended)
         self.broker.on_commit.append(self.checks.committed)
-        self.machines = [Machine(f"m{number}", self.folder) for number in range(3)]
-        self.alive: dict[str, DispatchWorker] = {}
-        for machine in self.machines:
-            self._start(machine)
-        for number in range(self.shards):
-            await self._give(number)
-        for _ in range(self.random.randint(10, 60)):
-            await asyncio.sleep(self.random.choice((0.02, 0.3, 1.0, 3.0)) * self.random.random())
-            await self._something()
-            for worker in self.alive.values():
-                self.checks.look_into(worker, self.head_rows)
-            if self.checks.problems:
-                return
-        await self._heal()
 
-    def _unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        error = context.get("exception")
-        if not isinstance(error, Killed):
-            self.checks.problem(f"unhandled: {context['message']} {error!r}")
-
-    def _start(self, machine: Machine) -> DispatchWorker:
-        self.count += 1
-        off_ms = self.random.randint(-50, 50)
-        process = Process(f"{machine.name}#{self.count}", self.broker, self.random, self.checks.problem, off_ms)
+    def _new_worker(self, process: Process, machine: Machine) -> DispatchWorker:
         worker = DispatchWorker(
             process,
             machine,
@@ -148,128 +114,17 @@ class DispatchWorld:
             memory=self._memory,
         )
         self._plant(worker)
-        self.alive[machine.name] = worker
-        process.on_death = lambda: self._died(worker)
         return worker
 
-    def _died(self, worker: DispatchWorker) -> None:
-        """The process is gone; the group finds out, and the machine is started again, perhaps with an empty disk."""
-        worker.kill()
-        if worker.process.died_at:
-            self.died_at.append(worker.process.died_at)
-        machine = worker.machine
-        lost = worker.plane.has
-        del self.alive[machine.name]
-        if self.random.random() < 0.3:
-            machine.lose_disk()
-        self._start(machine)
-        self._later(self._inherit(lost, worker))
-
-    async def _inherit(self, lost: frozenset[int], dead: DispatchWorker) -> None:
-        await asyncio.sleep(self.random.choice((0.1, 10.0)) * self.random.random())
-        for number in sorted(lost):
-            if self.broker.owners.get(number) is dead.plane:
-                await self._give(number)
-
-    def _later(self, work: Any) -> None:
-        task = self.loop.create_task(work)
-        task.add_done_callback(self._told)
-
-    def _told(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and task.exception() is not None:
-            self.checks.problem(f"the world failed: {task.exception()!r}")
-
-    # -- shards go from hand to hand -----------------------------------------------------------------------------------
-    def _members(self) -> list[DispatchWorker]:
-        """Those that the group knows, and that answer it."""
-        return [worker for worker in self.alive.values() if worker.process.lease and worker.process.awake]
-
-    async def _give(self, number: int, worker: DispatchWorker | None = None) -> None:
-        while worker is None or not worker.process.alive:
-            members = self._members()
-            worker = self.random.choice(members) if members else None
-            if worker is None:
-                await asyncio.sleep(0.5)
-        await self._in(worker, worker.plane.given(number))
-
-    async def _in(self, worker: DispatchWorker, work: Any) -> None:
-        """Runs a part of the world's will inside a process, for as long as that lives."""
-        await asyncio.wait([worker.process.spawn(work)])
-
-    def _owner(self, number: int) -> DispatchWorker | None:
-        plane = self.broker.owners.get(number)
-        return next((worker for worker in self.alive.values() if worker.plane is plane), None)
-
-    async def _hand_over(self) -> None:
-        """A rebalance: everybody steps back, then some shards have another owner, and the others are resumed."""
-        workers = self._members()
-        for worker in workers:
-            await self._in(worker, worker.plane.step_back())
-        for number in range(self.shards):
-            old, members = self._owner(number), self._members()
-            new = self.random.choice(members) if members else old
-            if old is None or new is None or old is new or old not in members or number not in old.plane.has:
-                continue
-            self._later(self._in(old, old.plane.taken(number)))
-            await self._give(number, new)
-        for worker in workers:
-            if worker.process.alive:
-                await self._in(worker, worker.plane.go_on())
-
-    async def _overtake(self, worker: DispatchWorker, asleep: bool) -> None:
-        """Cut off, or asleep, for longer than the group waits: others own its shards before it knows."""
-        process = worker.process
-        if asleep:
-            process.sleep()
-        await asyncio.sleep(10)
-        if not process.alive:
-            return
-        process.lease = False
-        for number in sorted(worker.plane.has):
-            if self.broker.owners.get(number) is worker.plane:
-                await self._give(number)
-        await asyncio.sleep(self.random.random() * 20)
-        process.wake_up()
-        await asyncio.sleep(self.random.random())
-        if process.alive:
-            for number in sorted(worker.plane.has):
-                if self.broker.owners.get(number) is not worker.plane:
-                    await self._in(worker, worker.plane.taken(number))
-            process.lease = True
-
-    # -- what happens --------------------------------------------------------------------------------------------------
-    async def _something(self) -> None:
-        random, roll = self.random, self.random.random()
-        worker = random.choice(list(self.alive.values()))
-        if roll < 0.45:
-            self._produce(random.randint(1, self.burst))
-        elif roll < 0.6:
-            await self._hand_over()
-        elif self.gentle:
-            return
-        elif roll < 0.64:
+    async def _something_else(self, worker: DispatchWorker) -> None:
+        if self.random.random() < 0.4:
             self._repeat()
-        elif roll < 0.70:
-            self._park(worker)
-        elif roll < 0.78:
-            worker.process.doom = (random.choice(POINTS), random.randint(1, 4))
-        elif roll < 0.83:
-            worker.process.kill()
-        elif roll < 0.90:
-            if worker.process.lease and worker.process.awake:
-                self._later(self._overtake(worker, asleep=random.random() < 0.5))
-        elif roll < 0.95:
-            worker.process.broken_until_s = self.loop.time() + random.random() * 5
         else:
-            worker.full = True
-            self.loop.call_later(random.random() * 3, self._room, worker)
+            self._park(worker)
 
-    def _room(self, worker: DispatchWorker) -> None:
-        worker.full = False
-
-    def _produce(self, count: int) -> None:
+    def _produce(self) -> None:
         """Deliveries of facts received in one go: they are due at the same moment."""
-        now_ms = self.clock.now_ms()
+        now_ms, count = self.clock.now_ms(), self.random.randint(1, self.burst)
         for _ in range(min(count, self.jobs_max - len(self.checks.made))):
             seq = len(self.checks.made) + 1
             tenant = f"t{self.random.randrange(self.places) // 2}"
@@ -297,16 +152,10 @@ class DispatchWorld:
             if version(job) == self.checks.highest[job.delivery_id]:
                 self._append(NAMES.parked, job._replace(moves=job.moves + 1))
 
-    # -- the end -------------------------------------------------------------------------------------------------------
-    async def _heal(self) -> None:
-        self.healed = True
+    # -- checks --------------------------------------------------------------------------------------------------------
+    def _look(self) -> None:
         for worker in self.alive.values():
-            worker.process.doom, worker.full, worker.process.broken_until_s = None, False, 0.0
-        for _ in range(HEAL_S):
-            await asyncio.sleep(1)
-            if self.checks.problems or self._at_rest():
-                break
-        self._last_look()
+            self.checks.look_into(worker, self.head_rows)
 
     def _at_rest(self) -> bool:
         done = self.checks.delivered | self.checks.dead.keys()
@@ -315,7 +164,7 @@ class DispatchWorld:
             for topic in SOURCES
             for number in range(self.shards)
         )
-        return done >= self.checks.made.keys() and ends and all(w.process.lease for w in self.alive.values())
+        return done >= self.checks.made.keys() and ends
 
     def _last_look(self) -> None:
         checks = self.checks
@@ -344,7 +193,7 @@ def run(
         clockwork.run(world.story)
         for worker in world.alive.values():
             worker.kill()
-    return world.checks.problems[0] if world.checks.problems else None
+    return world.problems[0] if world.problems else None
 
 
 def _fast() -> str | None:

@@ -89,6 +89,10 @@ class SimPlane:
     def open_shards(self) -> frozenset[int]:
         return frozenset(number for number, shard in self._shards.items() if shard.is_open)
 
+    def position(self, number: int, topic: str) -> int:
+        """How far it has come with a shard that is open here."""
+        return self._shards[number].position[topic]
+
     @property
     def has(self) -> frozenset[int]:
         return frozenset(self._shards)
@@ -179,7 +183,7 @@ class SimPlane:
         """One batch of a topic at a time, of several topics side by side."""
         process, broker = self._process, self._process.broker
         while True:
-            await process.pause(IDLE_S)
+            await process.pause(IDLE_S * process.slowness)
             if shard.held:
                 continue
             for topic in self._topics:

@@ -1,4 +1,4 @@
-"""Faults to be planted in a worker of the dispatch simulation: each must be found, else the simulation is too weak."""
+"""Faults to be planted in workers of the simulation: each must be found, else the simulation is too weak."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from agents.dispatch_shard import DispatchShard
 from agents.settle import Settler
 from hub_app.domain.delivery import Deferred, version
 from tests.simulation.dispatch_worker import DispatchWorker
+from tests.simulation.inbox_world import InboxWorker
 
 
 def outcome_first(worker: DispatchWorker) -> None:
@@ -155,4 +156,62 @@ PLANTED: dict[str, Callable[[DispatchWorker], None]] = {
         greedy,
         no_lease,
     )
+}
+
+
+# -- the inbox ---------------------------------------------------------------------------------------------------------
+def commit_first(worker: InboxWorker) -> None:
+    """The offset is committed before the outputs are acknowledged."""
+    inbox: Any = worker.inbox
+    judge = inbox._judge
+
+    async def done_then_judge(shard: Any, batch: Any, outputs: Any) -> Any:
+        worker.plane.commit({(batch.topic, batch.shard): batch.next_offset})
+        return await judge(shard, batch, outputs)
+
+    inbox._judge = done_then_judge
+
+
+def emit_nothing_again(worker: InboxWorker) -> None:
+    """What this folder has seen is not emitted again, although it is not committed."""
+    _when_opened(worker, lambda shard, own: max(shard.emit_from, own))
+
+
+def emit_everything_again(worker: InboxWorker) -> None:
+    """A rebuild emits what is committed."""
+    _when_opened(worker, lambda shard, own: 0)
+
+
+def _when_opened(worker: InboxWorker, emit_from: Callable[[Any, int], int]) -> None:
+    shards: Any = worker.shards
+    opened = shards.opened
+
+    async def changed(number: int, committed: Any, begin: Any, end: Any) -> Any:
+        starts = await opened(number, committed, begin, end)
+        shard = shards._inbox.shards[number]
+        shard.emit_from = emit_from(shard, shard.table.store.offset(shards._names.facts) or 0)
+        return starts
+
+    shards.opened = changed
+
+
+def forgetful(worker: InboxWorker) -> None:
+    """A fact is emitted, and its offset stored, but not its identity."""
+    inbox: Any = worker.inbox
+    remember = inbox._remember
+    inbox._remember = lambda shard, batch, admitted, given: remember(shard, batch, [], given)
+
+
+def one_epoch(worker: InboxWorker) -> None:
+    """A topic that was made anew goes on with the old seqs."""
+
+    async def nothing(shard: int, reason: str) -> None:
+        return
+
+    shards: Any = worker.shards
+    shards._raise_epoch = nothing
+
+
+PLANTED_IN_INBOX: dict[str, Callable[[InboxWorker], None]] = {
+    fault.__name__: fault for fault in (commit_first, emit_nothing_again, emit_everything_again, forgetful, one_epoch)
 }

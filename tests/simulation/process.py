@@ -42,6 +42,8 @@ class Process:
         self.broken_until_s = 0.0  # the broker does not answer this process well until then
         self.doom: tuple[str, int] | None = None  # die at the n-th time this point is reached
         self.died_at = ""
+        self.slowness = random.choice((1, 1, 1, 1, 40))
+        """How long it takes to come round to reading."""
         self.on_death: Callable[[], None] = lambda: None
         self._awake = asyncio.Event()
         self._awake.set()
