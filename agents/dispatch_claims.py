@@ -64,6 +64,7 @@ class AttemptsTail:
                     upto = finished_up_to(entry.kind, (job.attempt, job.moves))
                     shard.clear_claim(batch, job.delivery_id, max(upto[0], job.attempt))
                     outcomes.append((job.delivery_id, upto))
+                    shard.history.note(batch, (entry,))
             stale = shard.apply_outcomes(batch, outcomes)
             shard.attempts_offset = records[-1].offset + 1
             batch.set_offset(self._topic, shard.attempts_offset)

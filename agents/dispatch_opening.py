@@ -24,6 +24,7 @@ from hub_app.telemetry.metrics import Metrics
 from hub_app.topics import Names
 from tables.claims import Claim
 from tables.datadir import DataDir
+from tables.history import FAMILIES as HISTORY_FAMILIES
 from tables.jobs import FAMILIES, JobTable, Source
 from tables.memory import Memory
 from tables.shard import Identity, ShardStore
@@ -169,7 +170,7 @@ class DispatchShards:
                 self._data.folder("dispatch", shard),
                 plane="dispatch",
                 shard=shard,
-                families=FAMILIES,
+                families=(*FAMILIES, *HISTORY_FAMILIES),
                 memory=self._memory,
                 identity=Identity(self._cluster_id(), 0, SCHEMA),
             )

@@ -14,6 +14,7 @@ from hub_app.kafka.lowwater import LowWater
 from hub_app.wire import jobs as wire_jobs
 from hub_app.wire.record import Unreadable
 from tables.claims import Claim
+from tables.history import HistoryTable
 from tables.jobs import JobTable, Row, Source, pack_payload
 
 Place = tuple[str, str]
@@ -29,7 +30,7 @@ class Taken(NamedTuple):
 
 class DispatchShard:
     def __init__(self, number: int, table: JobTable) -> None:
-        self.number, self.table = number, table
+        self.number, self.table, self.history = number, table, HistoryTable(table.store)
         self.low: dict[str, LowWater] = {}
         self.until: dict[str, int] = {}  # nothing is claimed before each topic has been read to here
         self.offered: dict[bytes, Row] = {}  # in memory, at the head of their destination

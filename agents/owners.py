@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
+from agents.dispatch_shard import DispatchShard
 from agents.inbox import InboxShard
 from hub_app.ports import Clock
 from tables.inbox import InboxTable
@@ -54,3 +55,27 @@ class KeysTail:
         except Exception:  # the broker is away, or slow: the caller must not decide on what it has
             return False
         return True
+
+
+class DispatchOwners:
+    """`hub_app.web.deps.SinkOwners`: the same for the dispatch plane, whose shards know what came of attempts."""
+
+    def __init__(
+        self,
+        *,
+        shards: Mapping[int, DispatchShard],
+        lease_valid: Callable[[int], bool],
+        known: Callable[[], Mapping[int, str]],
+        read: Callable[[], Awaitable[Mapping[int, str]]],
+        clock: Clock,
+    ) -> None:
+        self._shards, self._lease_valid, self._known, self._read, self._clock = shards, lease_valid, known, read, clock
+
+    def shard(self, number: int) -> DispatchShard | None:
+        """Open here, under a valid lease."""
+        found = self._shards.get(number)
+        return found if found and not found.closed and self._lease_valid(self._clock.monotonic_ms()) else None
+
+    async def url_of(self, shard: int) -> str | None:
+        owners = self._known() or await self._read()
+        return owners.get(shard)

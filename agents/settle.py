@@ -79,6 +79,7 @@ class _Tick:
     def __init__(self, settled: list[Settled], claimed: list[_Claimed]) -> None:
         self.settled, self.claimed = settled, claimed
         self.carried_on = self.recorded = False
+        self.outcomes: dict[DispatchShard, list[wire_attempts.Outcome]] = {}
 
 
 class Settler:
@@ -182,6 +183,7 @@ class Settler:
 
     async def _record(self, tick: _Tick) -> None:
         outbox, topic, now_ms = self._producer.outbox(), self._names.attempts, self._clock.now_ms()
+        tick.outcomes.clear()
         for claimed in tick.claimed:
             claims = [
                 wire_attempts.Claim(job.delivery_id, job.attempt, job.moves, job.reclaims, claimed.deadline_ms)
@@ -191,6 +193,7 @@ class Settler:
                 outbox.add(topic, claimed.shard.number, made.key, made.value, made.headers)
         for settled in tick.settled:
             outcome, job = _outcome(settled, now_ms), settled.row.job
+            tick.outcomes.setdefault(settled.shard, []).append(outcome)
             key = destination_key(job.tenant, job.destination)
             headers = wire_attempts.write(outcome, settled.headers)
             outbox.add(topic, settled.shard.number, key, wire_attempts.value(outcome), headers)
@@ -214,6 +217,7 @@ class Settler:
                 continue  # its next owner reads these outcomes from the log
             batch = shard.table.store.batch()
             goes_on = [self._settle(shard, batch, settled) for settled in ended]
+            shard.history.note(batch, tick.outcomes[shard])
             try:
                 shard.table.store.write(batch)
             except StoreFailed as error:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from agents.dead_letters import DeadLetters
+from agents.history import Histories
 from agents.inbox import Inbox
 from agents.operations import Operations
-from agents.owners import InboxOwners, KeysTail
+from agents.owners import DispatchOwners, InboxOwners, KeysTail
 from agents.publishing import Publisher
 from agents.registrations import KeyStore, OperationStore, SubscriptionStore
 from agents.views import Views
@@ -30,9 +31,19 @@ if TYPE_CHECKING:
 
 def serve_web(parts: Assembly, hub: Hub, inbox: Inbox) -> None:
     """Makes what the API needs, and adds its routes."""
+    parts.app.web.web_app.add_routes(build_web(_deps(parts, hub, inbox)))
+
+
+def _deps(parts: Assembly, hub: Hub, inbox: Inbox) -> WebDeps:
     settings, clock = parts.settings, parts.ports.clock
-    peers = AiohttpPeers()
-    owners = _owners(parts, hub, inbox, peers)
+    peers, admin = AiohttpPeers(), make_admin(parts.config)
+    owners = _owners(parts, hub, inbox, admin)
+
+    async def close() -> None:
+        await peers.close()
+        await admin.close()
+
+    hub.close_web = close
     changes: dict[str, Any] = {
         "shards": settings.shards,
         "clock": clock,
@@ -41,24 +52,18 @@ def serve_web(parts: Assembly, hub: Hub, inbox: Inbox) -> None:
     keys_tail = parts.tails[parts.names.keys]
     operation_store = OperationStore(hub.owner, parts.operations, **changes)
     operations, dead_letters = _background(parts, hub, inbox, owners, operation_store)
-    deps = WebDeps(
+    return WebDeps(
+        **_shared(parts, hub),
         settings=settings,
         version=__version__,
         admin_key=_admin_key(parts, settings),
         clock=clock,
-        entropy=parts.ports.entropy,
-        keyring=parts.ports.keyring,
-        sender=parts.ports.sender,
-        keys=parts.keys,
         keys_tail=KeysTail(read_to_end=keys_tail.all_read_to_end, started=hub.started.is_set),
         key_store=KeyStore(hub.owner, parts.keys, **changes),
-        subscriptions=parts.subscriptions,
         subscription_store=SubscriptionStore(hub.owner, parts.subscriptions, **changes),
-        operations=parts.operations,
         operation_store=operation_store,
         operation_begun=operations.wake,
         dead_letters=dead_letters,
-        queues=parts.queues,
         publisher=Publisher(
             producer=parts.producer,
             names=parts.names,
@@ -67,14 +72,27 @@ def serve_web(parts: Assembly, hub: Hub, inbox: Inbox) -> None:
             metrics=parts.metrics,
         ),
         owners=owners,
+        sinks=_sink_owners(parts, hub, admin),
         peers=peers,
-        readiness=parts.standing.reasons,
-        stopping=lambda: hub.stopping,
-        metrics=parts.metrics,
-        log=Log("http"),
-        arrivals=parts.arrivals,
     )
-    parts.app.web.web_app.add_routes(build_web(deps))
+
+
+def _shared(parts: Assembly, hub: Hub) -> dict[str, Any]:
+    """What the API has in common with the rest of the worker."""
+    return {
+        "entropy": parts.ports.entropy,
+        "keyring": parts.ports.keyring,
+        "sender": parts.ports.sender,
+        "keys": parts.keys,
+        "subscriptions": parts.subscriptions,
+        "operations": parts.operations,
+        "queues": parts.queues,
+        "readiness": parts.standing.reasons,
+        "stopping": lambda: hub.stopping,
+        "metrics": parts.metrics,
+        "log": Log("http"),
+        "arrivals": parts.arrivals,
+    }
 
 
 def _background(
@@ -104,21 +122,29 @@ def _background(
     return operations, dead_letters
 
 
-def _owners(parts: Assembly, hub: Hub, inbox: Inbox, peers: AiohttpPeers) -> InboxOwners:
-    """Who serves which shard; what that needs is closed with the API."""
-    clock, inbox_plane = parts.ports.clock, hub.inbox_plane
-    admin = make_admin(parts.config)
+def _owners(parts: Assembly, hub: Hub, inbox: Inbox, admin: Any) -> InboxOwners:
+    """Who serves which inbox shard."""
+    clock, plane = parts.ports.clock, hub.inbox_plane
     reader = OwnerReader(admin, f"streaming-hub-inbox.{parts.settings.env}", now_ms=clock.monotonic_ms)
-
-    async def close() -> None:
-        await peers.close()
-        await admin.close()
-
-    hub.close_web = close
     return InboxOwners(
         shards=inbox.shards,
-        lease_valid=lambda now_ms: inbox_plane is not None and inbox_plane.lease.valid(now_ms),
-        known=lambda: inbox_plane.owners if inbox_plane is not None else {},
+        lease_valid=lambda now_ms: plane is not None and plane.lease.valid(now_ms),
+        known=lambda: plane.owners if plane is not None else {},
+        read=reader.owners,
+        clock=clock,
+    )
+
+
+def _sink_owners(parts: Assembly, hub: Hub, admin: Any) -> DispatchOwners:
+    """Who serves which dispatch shard."""
+    clock, plane = parts.ports.clock, hub.dispatch_plane
+    reader = OwnerReader(admin, f"streaming-hub-dispatch.{parts.settings.env}", now_ms=clock.monotonic_ms)
+    histories = Histories(shards=hub.dispatch_shards.shards, reader=parts.reader, topic=parts.names.attempts)
+    hub.background["histories"] = histories.step
+    return DispatchOwners(
+        shards=hub.dispatch_shards.shards,
+        lease_valid=lambda now_ms: plane is not None and plane.lease.valid(now_ms),
+        known=lambda: plane.owners if plane is not None else {},
         read=reader.owners,
         clock=clock,
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from agents.dead_letters import DeadLetters
+from agents.dispatch_shard import DispatchShard
 from agents.queue_steps import Delivered, TokenError
 from agents.registrations import KeyStore, OperationStore, SubscriptionStore
 from hub_app.domain.fact import Fact
@@ -19,6 +20,7 @@ from hub_app.ports import Clock, Entropy, Keyring, Sender
 from hub_app.settings import Settings
 from hub_app.telemetry import Log, Metrics
 from hub_app.web.arrivals import Arrivals
+from tables.health import HealthTable
 from tables.inbox import SEQ_MAX
 from tables.keys import KeysTable
 from tables.operations import OperationsTable
@@ -80,6 +82,15 @@ class Owners(Protocol):
     async def url_of(self, shard: int) -> str | None:
         """Where its owner is reached, as far as known; None when nobody owns it. May be this worker's own URL, while
         the shard opens."""
+
+
+class SinkOwners(Protocol):
+    """Who serves which dispatch shard."""
+
+    def shard(self, number: int) -> DispatchShard | None:
+        """Open here, under a valid lease."""
+
+    async def url_of(self, shard: int) -> str | None: ...
 
 
 class Reason(Protocol):
@@ -166,6 +177,8 @@ class WebDeps:
     queues: QueueAccess
     publisher: PublishAccess
     owners: Owners
+    sinks: SinkOwners
+    health: HealthTable | None = None
     peers: Peers
     readiness: Readiness
     stopping: Callable[[], bool]  # true from the first sign of the end: not ready, polls end

@@ -31,13 +31,13 @@ class Paging(NamedTuple):
     limit: int
 
 
-def parse_paging(request: web.Request) -> Paging | Problem:
+def parse_paging(request: web.Request, *, limit_max: int = LIMIT_MAX) -> Paging | Problem:
     unknown = set(request.query) - {"cursor", "limit"}
     if unknown:
         return invalid_query(min(unknown), "is not a parameter here; known are cursor and limit")
-    limit, cursor = request.query.get("limit", str(LIMIT_DEFAULT)), request.query.get("cursor")
-    if not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:5]) <= LIMIT_MAX):
-        return invalid_query("limit", f"expected a whole number from 1 to {LIMIT_MAX}")
+    limit, cursor = request.query.get("limit", str(min(LIMIT_DEFAULT, limit_max))), request.query.get("cursor")
+    if not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:5]) <= limit_max):
+        return invalid_query("limit", f"expected a whole number from 1 to {limit_max}")
     if cursor is None:
         return Paging(None, int(limit))
     match = _CURSOR.fullmatch(cursor)

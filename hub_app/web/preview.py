@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import gather
 from typing import Any, Final
 
 from aiohttp import web
@@ -11,24 +12,29 @@ from hub_app.domain.errors import Fenced
 from hub_app.domain.fact import Fact
 from hub_app.domain.matching import Mismatch, explain, mismatch
 from hub_app.domain.operation import Span
-from hub_app.domain.subscription import Subscription, created
+from hub_app.domain.subscription import QueueSink, Subscription, created
 from hub_app.web.bodies import parse_body
 from hub_app.web.deps import InboxReader, WebDeps
 from hub_app.web.describe import Query
 from hub_app.web.judging import Judge
-from hub_app.web.paging import PAGING, page_of, parse_paging
+from hub_app.web.paging import CURSOR, page_of, parse_paging
 from hub_app.web.problems import FieldError, Problem, invalid, json_response, not_found
 from hub_app.web.pull import parse_seq
 from hub_app.web.samples import sample_fact
 from hub_app.web.serve import Ask
-from hub_app.web.shapes import Member, Open, Record
+from hub_app.web.shapes import Member, Open, Record, Whole
+from hub_app.web.sinks import Sinks
 from hub_app.web.spans import SPAN_MEMBERS, span_of
 
 FIRST_MAX: Final = 10
 EVENTS_MAX: Final = 1_000
 BYTES_MAX: Final = 4 * 1024 * 1024
 PLACEHOLDER: Final = {"type": "webhook", "url": "https://preview.example.com/"}
-WHY: Final[tuple[Query, ...]] = PAGING
+WHY_MAX: Final = 20
+WHY: Final[tuple[Query, ...]] = (
+    CURSOR,
+    Query("limit", Whole(low=1, high=WHY_MAX), f"rows of a page; {WHY_MAX} when not given"),
+)
 
 PREVIEW: Final = Record(
     members={
@@ -42,8 +48,8 @@ PREVIEW: Final = Record(
 
 
 class Preview:
-    def __init__(self, deps: WebDeps) -> None:
-        self._deps = deps
+    def __init__(self, deps: WebDeps, sinks: Sinks) -> None:
+        self._deps, self._sinks = deps, sinks
         self._judge = Judge(deps.settings)
 
     async def preview(self, ask: Ask) -> web.Response | Problem:
@@ -61,12 +67,13 @@ class Preview:
         return invalid(span) if isinstance(span, FieldError) else self._of_past(ask, draft, span)
 
     async def why(self, ask: Ask) -> web.Response | Problem:
-        """Of each subscription, as it stands now: would it receive this event, and what keeps it from it."""
+        """Of each subscription, as it stands now: would it receive this event, what keeps it from it, and what came of
+        its delivery."""
         seq = parse_seq(ask.part("seq"))
         fact = None if seq is None else self._inbox(ask).fact(ask.tenant, seq)
         if fact is None:
             return not_found("event")
-        paging = parse_paging(ask.request)
+        paging = parse_paging(ask.request, limit_max=WHY_MAX)
         if isinstance(paging, Problem):
             return paging
         rows = {(row.created_at_ms, row.id): row for row in self._deps.subscriptions.of_tenant(ask.tenant)}
@@ -76,7 +83,7 @@ class Preview:
                 "seq": fact.seq,
                 "event_type": fact.event_type,
                 "source": fact.source,
-                "subscriptions": [self._verdict(row, fact) for row in page],
+                "subscriptions": await gather(*(self._verdict(ask, row, fact) for row in page)),
                 "next": next_cursor,
             }
         )
@@ -118,13 +125,20 @@ class Preview:
             }
         )
 
-    def _verdict(self, subscription: Subscription, fact: Fact) -> dict[str, object]:
-        found = explain(subscription, fact)
+    async def _verdict(self, ask: Ask, subscription: Subscription, fact: Fact) -> dict[str, object]:
+        """A queue's events are no deliveries. What no worker can tell now is null, as is what never was."""
+        found, delivery = explain(subscription, fact), None
+        if not isinstance(subscription.sink, QueueSink):
+            try:
+                delivery = await self._sinks.look(ask, subscription, "delivery", {"seq": fact.seq})
+            except Fenced:
+                delivery = None
         return {
             "subscription": subscription.id,
             "name": subscription.name,
             "matched": found is None,
             "why_not": _reason(found),
+            "delivery": delivery,
         }
 
     def _inbox(self, ask: Ask) -> InboxReader:

@@ -28,9 +28,11 @@ from hub_app.web.pull import PULLING, Pull
 from hub_app.web.rates import PULL, READ, STANDARD, WRITE
 from hub_app.web.serve import Open, Route, Serve
 from hub_app.web.shown import ROUTE
+from hub_app.web.sinks import ATTEMPTS, INTERNAL, Sinks
 from hub_app.web.subscriptions import Subscriptions
 from hub_app.web.trial import Trial
 
+ATTEMPTED: Final = Doc({200: "AttemptPage"}, query=ATTEMPTS)
 WHYS: Final = Doc({200: "Why"}, query=WHY)
 ROOTS: Final = ("/v1", "/admin")  # unknown paths below these are answered by the API, not by aiohttp's plain text
 
@@ -72,12 +74,15 @@ def _subscriptions(deps: WebDeps) -> tuple[Route, ...]:
 
 def _trials(deps: WebDeps, bulk: BulkOperations) -> tuple[Route, ...]:
     """What would be received, and what was."""
-    preview = Preview(deps)
+    sinks = Sinks(deps)
+    preview = Preview(deps, sinks)
     previewed = Doc({200: "Previewed"}, body="Preview")
     replayed = Doc({202: "Operation"}, body="Replay", idempotent=True)
     return (
         Route("POST", ROUTE + ":preview", MANAGE, preview.preview, READ, "What a draft would receive", previewed),
         Route("POST", ROUTE + "/{id}/replay", MANAGE, bulk.replay, WRITE, "Deliver past events anew", replayed),
+        Route("GET", ROUTE + "/{id}/attempts", MANAGE, sinks.attempts, READ, "Attempts, newest first", ATTEMPTED),
+        Route("GET", ROUTE + "/{id}/health", MANAGE, sinks.health, READ, "How its sink is", Doc({200: "Health"})),
         Route("GET", "/v1/events/{seq}/why", MANAGE, preview.why, READ, "Who receives an event, and why not", WHYS),
     )
 
@@ -147,6 +152,7 @@ def build_web(deps: WebDeps) -> list[web.RouteDef]:
         routes.append(_route("GET", path, serve.open(path, handler)))
     # Names in its paths hold anything, slashes too, so it reads them itself.
     routes.append(web.route("*", EVENT_GRID + "/{rest:.*}", serve.open(EVENT_GRID, EventGrid(deps, serve).handle)))
+    routes.append(_route("GET", INTERNAL + "/{what}", serve.open(INTERNAL, Sinks(deps).internal)))
     routes += [web.route("*", root + "{rest:(/.*)?}", serve.open(root, _unknown)) for root in ROOTS]
     return routes
 

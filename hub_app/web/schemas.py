@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from hub_app.domain.delivery import OutcomeKind
 from hub_app.domain.operation import OperationKind, OperationState
 from hub_app.domain.subscription import Verification
 from hub_app.web.admin import NEW_KEY
@@ -122,7 +123,46 @@ _PREVIEWED: Final[Schema] = {
         ),
     ]
 }
-_VERDICT: Final = obj({"subscription": TEXT, "name": TEXT, "matched": FLAG, "why_not": maybe(obj(_REASON))})
+_ATTEMPT: Final = obj(
+    {
+        "delivery_id": ID,
+        "seq": SEQ,
+        "series": maybe(TEXT),
+        "attempt": {"type": "integer", "minimum": 1},
+        "outcome": {"type": "string", "enum": [kind.value for kind in OutcomeKind]},
+        "at": INSTANT,
+        "duration_ms": WHOLE,
+        "status": maybe(WHOLE),
+        "error": maybe(TEXT),
+        "reason": maybe(TEXT),
+        "next_at": maybe(INSTANT),
+        "answer": {**TEXT, "description": "how the sink's answer begins"},
+    }
+)
+_DELIVERY: Final = obj({"state": TEXT, "next_at": maybe(INSTANT), "attempts": items(ref("Attempt"))})
+_HEALTH: Final = obj(
+    {
+        "destination": TEXT,
+        "breaker": maybe(obj({"state": TEXT, "failures": WHOLE, "until": maybe(INSTANT)})),
+        "streak": maybe(obj({"first_failure": INSTANT, "last_failure": INSTANT, "warned_percent": WHOLE})),
+        "counts": obj({"delivered": WHOLE, "failed": WHOLE, "dead": WHOLE}),
+        "counted_since": maybe(INSTANT),
+        "last": items(ref("Attempt")),
+        "backlog": WHOLE,
+        "backlog_is_more": FLAG,
+        "attempting": WHOLE,
+        "oldest_due": maybe(INSTANT),
+    }
+)
+_VERDICT: Final = obj(
+    {
+        "subscription": TEXT,
+        "name": TEXT,
+        "matched": FLAG,
+        "why_not": maybe(obj(_REASON)),
+        "delivery": maybe(_DELIVERY),
+    }
+)
 _WHY: Final = obj(
     {"seq": SEQ, "event_type": TEXT, "source": TEXT, "subscriptions": items(_VERDICT), "next": maybe(TEXT)}
 )
@@ -196,6 +236,9 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
     "DeadLetterPage": page("dead_letters", ref("DeadLetter")),
     "Redrive": {**BULK.schema(), "examples": [{"reason": "exhausted", "dry_run": True}]},
     "Redriven": obj({"id": ID, "series": ID}),
+    "Attempt": _ATTEMPT,
+    "AttemptPage": page("attempts", ref("Attempt")),
+    "Health": _HEALTH,
     "Event": _EVENT,
     "EventPage": obj({"events": items(ref("Event")), "next": TEXT, "head": maybe(SEQ)}),
     "KeyWish": {**NEW_KEY.schema(), "examples": [{"name": "crm", "scopes": ["manage", "receive"]}]},

@@ -19,6 +19,7 @@ from aiohttp.test_utils import TestServer, unused_port
 from yarl import URL
 
 from agents.dead_letters import DeadLetters
+from agents.dispatch_shard import DispatchShard
 from agents.operations import Operations
 from agents.queue_steps import Delivered, TokenError
 from agents.registrations import KeyStore, OperationStore, SubscriptionStore
@@ -39,10 +40,10 @@ from hub_app.web.deps import WebDeps
 from hub_app.web.peers import AiohttpPeers
 from hub_app.web.routes import build_web
 from hub_app.wire.record import Headers, Record
-from tables import dead_letters
+from tables import dead_letters, history, jobs
 from tables.globals import GlobalTable
 from tables.keys import KeysTable
-from tables.memory import Memory
+from tables.memory import Family, Memory
 from tables.operations import OperationsTable
 from tables.shard import Identity, ShardStore
 from tables.subscriptions import SubscriptionsTable
@@ -87,6 +88,8 @@ class Cluster:
         self.owner: dict[int, Worker] = {}
         self._folder: TemporaryDirectory[str] | None = None
         self.inboxes = {shard: FakeInbox(partial(self._store, shard)) for shard in range(shards)}
+        self.sinks: dict[int, DispatchShard] = {}
+        self.sink_owner: dict[int, Worker] = {}
         self.vault = Vault()
         self.workers: list[Worker] = []
 
@@ -114,17 +117,27 @@ class Cluster:
             self.owner[partition].dead_letters.take_in(partition, [seen], offset + 1)
         return offset
 
+    def sink(self, shard: int) -> DispatchShard:
+        """A dispatch shard with real tables, made when it is first asked for."""
+        if shard not in self.sinks:
+            store = self._open(f"dispatch-{shard}", shard, (*jobs.FAMILIES, *history.FAMILIES))
+            self.sinks[shard] = DispatchShard(shard, jobs.JobTable(store, shard))
+        return self.sinks[shard]
+
     def _store(self, shard: int) -> ShardStore:
+        return self._open(f"inbox-{shard}", shard, dead_letters.FAMILIES)
+
+    def _open(self, name: str, shard: int, families: tuple[Family, ...]) -> ShardStore:
         """A real one: what is made from logs is not worth a fake."""
         self._folder = self._folder or TemporaryDirectory()
-        families = dead_letters.FAMILIES
-        identity = Identity("fake", 0, 1)
-        folder = Path(self._folder.name) / str(shard)
+        folder, identity = Path(self._folder.name) / name, Identity("fake", 0, 1)
         return ShardStore.open(
             folder, plane="inbox", shard=shard, families=families, memory=Memory(), identity=identity
         )
 
     def close(self) -> None:
+        for sink in self.sinks.values():
+            sink.table.store.close()
         for inbox in self.inboxes.values():
             inbox.close()
         if self._folder is not None:
@@ -277,6 +290,7 @@ class Worker:
             queues=LateQueues(self),
             publisher=LateQueues(self),
             owners=self,
+            sinks=FakeSinkOwners(self),
             peers=AiohttpPeers(),
             readiness=lambda: self.reasons,
             stopping=lambda: self.is_stopping,
@@ -314,6 +328,20 @@ class LateQueues:
         return await self._world().publisher.publish(tenant, topic, events)
 
 
+class FakeSinkOwners:
+    """`hub_app.web.deps.SinkOwners` of one worker."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker, self._cluster = worker, worker.cluster
+
+    def shard(self, number: int) -> DispatchShard | None:
+        return self._cluster.sink(number) if self._cluster.sink_owner.get(number) is self._worker else None
+
+    async def url_of(self, shard: int) -> str | None:
+        owner = self._cluster.sink_owner.get(shard)
+        return owner.url if owner else None
+
+
 class Reply(NamedTuple):
     status: int
     headers: Mapping[str, str]
@@ -341,6 +369,7 @@ class Deployment:
         await worker.start()
         if len(self.cluster.workers) == 1:
             self.cluster.owner = dict.fromkeys(range(self.cluster.shards), worker)
+            self.cluster.sink_owner = dict(self.cluster.owner)
         return worker
 
     async def close(self) -> None:

@@ -10,6 +10,7 @@ from hub_app.domain.delivery import Job
 from hub_app.domain.ids import delivery_id
 from hub_app.topics import names
 from hub_app.wire import jobs as wire_jobs
+from tables.history import FAMILIES as HISTORY_FAMILIES
 from tables.jobs import FAMILIES, JobTable, Row
 from tables.shard import Identity
 from tests.fakes.store import Disk, MemoryStore
@@ -36,7 +37,9 @@ def job(
 def open_store(disk: Disk, number: int = 0) -> MemoryStore:
     folder = Path(f"/dispatch/{number}")
     identity = Identity("cluster", 0, 1)
-    return MemoryStore.open(disk, folder, plane="dispatch", shard=number, families=FAMILIES, identity=identity)
+    return MemoryStore.open(
+        disk, folder, plane="dispatch", shard=number, families=(*FAMILIES, *HISTORY_FAMILIES), identity=identity
+    )
 
 
 def open_shard(disk: Disk | None = None, number: int = 0, start: int = 0) -> DispatchShard:

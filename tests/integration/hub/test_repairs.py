@@ -87,3 +87,28 @@ def dead(api: Any, count: int) -> list[dict[str, Any]]:
 def finished(api: Any, id: str) -> dict[str, Any] | None:
     found: dict[str, Any] = api.call("GET", f"/v1/operations/{id}", None)
     return None if found["state"] == "running" else found
+
+
+def test_attempts_health_and_why_also_after_the_disk_was_lost(hub: Deployment, sink: RecordingSink) -> None:
+    worker = hub.started()
+    source = hub.source("seen")
+    api = hub.api(worker, source)
+    made = api.call("POST", "/v1/subscriptions", wish(sink.behave(f"/{source}", lambda _request: Reply(503))))
+    hub.send([NewFact(id=source, tenant=source, source=source)])
+    path = f"/v1/subscriptions/{made['id']}"
+
+    def attempts(of: Any) -> list[tuple[int, str, int]]:
+        rows = of.call("GET", f"{path}/attempts", None)["attempts"]
+        return [(row["attempt"], row["outcome"], row["status"]) for row in rows]
+
+    ends = [(2, "dead", 503), (1, "failed", 503)]
+    until(lambda: attempts(api) == ends, lambda: attempts(api))
+    assert api.call("GET", f"{path}/health", None)["counts"] == {"delivered": 0, "failed": 1, "dead": 1}
+    [event] = api.call("GET", "/v1/events", None)["events"]
+    [row] = api.call("GET", f"/v1/events/{event['seq']}/why", None)["subscriptions"]
+    assert (row["matched"], row["delivery"]["state"]) == (True, "dead")
+    for one in hub.workers:
+        if one.alive():
+            one.stop()
+    again = hub.api(hub.started(), source)
+    until(lambda: attempts(again) == ends, lambda: attempts(again))
