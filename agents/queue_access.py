@@ -132,6 +132,11 @@ class Queues:
         if left is not None:
             left.close()
 
+    def end_polls(self) -> None:
+        """Whoever waits is answered now: the worker is about to stop."""
+        for shard in self._shards.values():
+            shard.end_polls()
+
     # -- what the API asks ---------------------------------------------------------------------------------------------
     async def receive(
         self, shard: int, subscription: Subscription, *, most: int, wait_ms: int, connected: Callable[[], bool]

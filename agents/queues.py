@@ -124,18 +124,21 @@ class QueueShard:
         self._kick()
 
     def close(self) -> None:
-        """Answers everybody who waits. A tick that is under way ends by itself, and writes no rows."""
+        """Answers everybody. A tick that is under way ends by itself, and writes no rows."""
         self.closed = True
         if self._timer is not None:
             self._timer.cancel()
-        for waiting in self._waiting.values():
-            for asked in waiting:
-                if not asked.in_hand:
-                    asked.answer([])
+        self.end_polls()
         for settle in self._settles:
             settle.fail(Fenced("the shard is not open here any more"))
-        self._waiting.clear()
         self._settles.clear()
+
+    def end_polls(self) -> None:
+        """Answers everybody who waits, with nothing."""
+        for waiting in self._waiting.values():
+            for asked in waiting:
+                asked.answer([])
+        self._waiting.clear()
 
     def begin(self, tenants: dict[str, str]) -> None:
         """The shard was opened with rows for these subscriptions; those of deleted ones are dropped."""

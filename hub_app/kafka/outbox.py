@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 Headers = Sequence[tuple[str, bytes]]
@@ -78,10 +78,12 @@ class Channel(Protocol):
 class Outbox:
     """Not shared between tasks. After a successful `flush` it is empty and reusable."""
 
-    __slots__ = ("_channel", "_count", "_targets")
+    __slots__ = ("_channel", "_count", "_create_batch", "_targets")
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: Channel, create_batch: Callable[[], Any] | None = None) -> None:
+        """`create_batch`: where batches come from, if not from the channel."""
         self._channel = channel
+        self._create_batch = create_batch or channel.create_batch
         self._targets: dict[tuple[str, int], Target] = {}
         self._count = 0
 
@@ -103,7 +105,7 @@ class Outbox:
     def _begin(
         self, topic: str, partition: int, key: bytes | None, value: bytes | None, headers: Headers
     ) -> TooLarge | None:
-        builder = self._channel.create_batch()
+        builder = self._create_batch()
         size = builder.append(timestamp=None, key=key, value=value, headers=headers).size
         # The batch header counts against the broker's limit too.
         limit = self._channel.message_bytes_max - 128

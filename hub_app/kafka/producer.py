@@ -157,6 +157,11 @@ class HubProducer(mode.Service):  # type: ignore[misc]
         """A new, empty outbox."""
         return Outbox(self)
 
+    def whole_outbox(self) -> Outbox:
+        """A new one whose records for a partition go as one Kafka batch, written whole or not at all, as long as they
+        are smaller than `message_bytes_max` together."""
+        return Outbox(self, self.create_whole_batch)
+
     @property
     def stalled_since_ms(self) -> int | None:
         """Wall-clock start of the oldest flush unanswered for more than five seconds."""
@@ -168,6 +173,10 @@ class HubProducer(mode.Service):  # type: ignore[misc]
     def create_batch(self) -> Any:
         """An empty batch builder of this producer's codec and size. Needs no connection."""
         return BatchBuilder(BATCH_BYTES_MAX, CODEC_LZ4)
+
+    def create_whole_batch(self) -> Any:
+        """As large as the broker takes."""
+        return BatchBuilder(self.message_bytes_max, CODEC_LZ4)
 
     # -- sending ----------------------------------------------------------------------------------------------------
 
@@ -286,7 +295,7 @@ class HubProducer(mode.Service):  # type: ignore[misc]
         link = await self._acquire()
         try:
             alone = Target(target.topic, target.partition)
-            builder = self.create_batch()
+            builder = self.create_whole_batch()  # whatever its size was, it is that of one batch
             for key, value, headers in records:
                 builder.append(timestamp=None, key=key, value=value, headers=headers)
             alone.parts.append(Part(builder, records[0]))

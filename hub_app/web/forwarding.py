@@ -32,13 +32,15 @@ Local = Callable[[], Awaitable[web.StreamResponse | Problem]]
 
 
 class Carried(NamedTuple):
-    """A request as it will be sent on. `wait_ms`: how long the route itself may take to answer (a long poll)."""
+    """A request as it will be sent on. `wait_ms`: how long the route itself may take to answer (a long poll).
+    `if_lost` makes the answer when the owner may have acted and nobody knows; without it that is a 503."""
 
     method: str
     path: str  # raw path and query
     headers: Mapping[str, str]
     body: bytes
     wait_ms: int = 0
+    if_lost: Callable[[], web.Response] | None = None
 
 
 def is_carried(headers: Mapping[str, str]) -> bool:
@@ -89,12 +91,14 @@ async def _carry(deps: WebDeps, url: str, request: Carried) -> web.Response | Pr
         deps.metrics.http_forwards.labels("answered").inc()
         return _answer(reply)
     deps.metrics.http_forwards.labels("failed").inc()
-    return _lost(reply, request.method)
+    return _lost(reply, request)
 
 
-def _lost(reply: NoReply, method: str) -> Problem | None:
-    if not reply.sent or method in REPEATABLE:
+def _lost(reply: NoReply, request: Carried) -> web.Response | Problem | None:
+    if not reply.sent or request.method in REPEATABLE:
         return None
+    if request.if_lost is not None:
+        return request.if_lost()
     return unavailable("the owner did not answer; the request may have been carried out, so look before repeating it")
 
 

@@ -65,8 +65,8 @@ class Route(NamedTuple):
 class Serve:
     def __init__(self, deps: WebDeps) -> None:
         self._deps = deps
-        self._authenticator = Authenticator(deps)
-        self._rates = RateCaps(deps.settings, deps.clock)
+        self.authenticator = Authenticator(deps)
+        self.rates = RateCaps(deps.settings, deps.clock)
 
     def guarded(self, route: Route) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         async def serve(request: web.Request) -> web.StreamResponse:
@@ -86,15 +86,16 @@ class Serve:
         self, path: str, request: web.Request, make: Callable[[], Awaitable[web.StreamResponse | Problem]]
     ) -> web.StreamResponse:
         metrics, began_ms = self._deps.metrics, self._deps.clock.monotonic_ms()
-        answer = await self._caught(make, path)
+        answer = await self.caught(make, path)
         response = problem_response(answer, request.path) if isinstance(answer, Problem) else answer
         metrics.http_requests.labels(path, str(response.status)).inc()
         metrics.http_duration.labels(path).observe_ms(self._deps.clock.monotonic_ms() - began_ms)
         return response
 
-    async def _caught(
+    async def caught(
         self, make: Callable[[], Awaitable[web.StreamResponse | Problem]], path: str
     ) -> web.StreamResponse | Problem:
+        """What `make` gives, or the refusal that stands for what it raised."""
         try:
             return await make()
         except Fenced:
@@ -117,7 +118,7 @@ class Serve:
         body = await read_body(request) if request.body_exists else b""
         if isinstance(body, Problem):
             return body
-        caller = await self._authenticator.caller(request.headers)
+        caller = await self.authenticator.caller(request.headers)
         if isinstance(caller, Problem):
             return caller
         refused = require(caller, route.scope)
@@ -136,7 +137,7 @@ class Serve:
 
     async def _local(self, route: Route, ask: Ask) -> web.StreamResponse | Problem:
         # Caps are counted here, in the one worker that serves a tenant, so that they hold whichever worker is asked.
-        granted = self._rates.take(route.rate, ask.caller.key_id)
+        granted = self.rates.take(route.rate, ask.caller.key_id)
         if isinstance(granted, Problem):
             return granted
         try:

@@ -25,13 +25,15 @@ class Entry(NamedTuple):
 
 
 class FakeLog:
-    """`before` is awaited with the topics of a flush before it is written, `after` when it is; either may raise."""
+    """`flushes`: the topics of each flush; `parts`: of how many batches each was. Nothing is written while `gate` is
+    shut; `failure` is raised instead; `after` is called when something was written."""
 
     message_bytes_max = 5 << 19
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self.topics: dict[tuple[str, int], list[Entry]] = defaultdict(list)
         self.flushes: list[list[str]] = []
+        self.parts: list[int] = []
         self.gate = asyncio.Event()
         self.gate.set()
         self.failure: Exception | None = None
@@ -42,8 +44,11 @@ class FakeLog:
         return [entry for (name, _), log in sorted(self.topics.items()) if name == topic for entry in log]
 
     # -- producing -----------------------------------------------------------------------------------------------------
-    def outbox(self, *, batch_bytes: int | None = None) -> Outbox:
+    def outbox(self) -> Outbox:
         return Outbox(self)
+
+    def whole_outbox(self) -> Outbox:
+        return Outbox(self, lambda: BatchBuilder(self.message_bytes_max, 0))
 
     def create_batch(self) -> Any:
         return BatchBuilder(1 << 19, 0)
@@ -63,6 +68,7 @@ class FakeLog:
                     place = (target.topic, target.partition, len(log))
                     log.append(Entry(*place, key, value, headers, self._now_ms()))
         self.flushes.append([target.topic for target in targets])
+        self.parts.append(sum(len(target.parts) for target in targets))
         self.after(targets)
         return Flushed(sum(map(len, offsets.values())), (), offsets)
 

@@ -10,6 +10,7 @@ from typing import Any
 from agents.attempt import secret_context
 from agents.inbox import Inbox
 from agents.inbox_opening import InboxShards
+from agents.publishing import Publisher
 from agents.queue_access import Queues
 from agents.queue_steps import Delivered, TokenError
 from hub_app.domain.cloudevents import Accept
@@ -20,7 +21,7 @@ from hub_app.domain.queue_sinks import queue_destination
 from hub_app.domain.queue_tokens import read
 from hub_app.domain.subscription import Draft, QueueSink, Subscription, created
 from hub_app.kafka.batch import Batch
-from hub_app.ports import Clock
+from hub_app.ports import Clock, Keyring
 from hub_app.telemetry.metrics import Metrics
 from hub_app.topics import names
 from hub_app.wire import facts as wire_facts
@@ -44,11 +45,25 @@ class _Owner:
 class QueueWorld:
     """Shard 0 of 1. `start` opens it, `die` leaves it as a killed process would, `lease` False takes it away."""
 
-    def __init__(self, path: Path, clock: Clock, *, log: FakeLog | None = None) -> None:
-        self.path, self.clock = path, clock
-        self.log = log or FakeLog(clock.now_ms)
-        self.keyring, self.subscriptions = FakeKeyring("K1"), SubscriptionsTable(NAMES.subscriptions)
+    def __init__(
+        self,
+        path: Path,
+        clock: Clock,
+        *,
+        subscriptions: SubscriptionsTable | None = None,
+        keyring: Keyring | None = None,
+    ) -> None:
+        self.path, self.clock, self.log = path, clock, FakeLog(clock.now_ms)
+        self.keyring = keyring or FakeKeyring("K1")
+        self.subscriptions = subscriptions or SubscriptionsTable(NAMES.subscriptions)
         self.metrics = Metrics()
+        self.publisher = Publisher(
+            producer=self.log,  # type: ignore[arg-type]
+            names=NAMES,
+            shards=1,
+            clock=clock,
+            metrics=self.metrics,
+        )
         self.lease, self.committed, self.reopened = True, 0, 0
         self._made = 0
 
@@ -160,6 +175,8 @@ class QueueWorld:
     async def pump(self, *, commit: bool = True) -> None:
         """The inbox reads on to the end."""
         records = self.log.topics[NAMES.facts, 0][self._position :]
+        if not records:
+            return
         end = self._position + len(records)
 
         def settled(batch: Batch, error: BaseException | None) -> None:
@@ -171,6 +188,12 @@ class QueueWorld:
         self._position = end
         if commit:
             self.committed = end
+
+    async def pump_for_ever(self) -> None:
+        """As a consumer would."""
+        while True:
+            await asyncio.sleep(0.005)
+            await self.pump()
 
     async def give(self, *ids: str, **more: Any) -> None:
         self.publish(*ids, **more)
