@@ -12,6 +12,8 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import BrokerResponseError, kafka_errors
 
+from hub_app.kafka.connections import guard
+
 Isolation = Literal["read_committed", "read_uncommitted"]
 
 SESSION_TIMEOUT_MS = 10_000
@@ -65,7 +67,7 @@ def make_consumer(
     `max_partition_fetch_bytes` bounds what one partition brings at a time (a larger record is brought all the same)."""
     if assignor is not None:
         overrides["partition_assignment_strategy"] = (assignor,)
-    return AIOKafkaConsumer(
+    consumer = AIOKafkaConsumer(
         **_connection(config),
         group_id=group_id,
         group_instance_id=group_instance_id or None,
@@ -82,6 +84,8 @@ def make_consumer(
         max_poll_interval_ms=POLL_INTERVAL_MS,
         **overrides,
     )
+    guard(consumer._client)
+    return consumer
 
 
 def make_producer(config: KafkaConfig, *, transactional_id: str | None = None, **overrides: Any) -> AIOKafkaProducer:
@@ -97,12 +101,16 @@ def make_producer(config: KafkaConfig, *, transactional_id: str | None = None, *
         "transactional_id": transactional_id,
         "metadata_max_age_ms": config.metadata_max_age_ms,
     }
-    return AIOKafkaProducer(**_connection(config), **(options | overrides))
+    producer = AIOKafkaProducer(**_connection(config), **(options | overrides))
+    guard(producer.client)
+    return producer
 
 
 def make_admin(config: KafkaConfig) -> AIOKafkaAdminClient:
     """An unstarted admin client."""
-    return AIOKafkaAdminClient(**_connection(config), metadata_max_age_ms=config.metadata_max_age_ms)
+    admin = AIOKafkaAdminClient(**_connection(config), metadata_max_age_ms=config.metadata_max_age_ms)
+    guard(admin._client)
+    return admin
 
 
 def brokers_of(config: KafkaConfig) -> list[str]:

@@ -25,3 +25,4 @@ class Limits:
     retry_first_ms: int = 100
     retry_cap_ms: int = 30_000
     session_timeout_ms: int = SESSION_TIMEOUT_MS
+    no_contact_ms: int = 60_000

@@ -48,6 +48,10 @@ FETCH_ERRORS = (
 )
 
 
+class OutOfContact(Exception):
+    """The group has not answered for long."""
+
+
 class Rebalances(ConsumerRebalanceListener):  # type: ignore[misc]
     """aiokafka's listener, as two functions."""
 
@@ -115,6 +119,7 @@ class GroupMember(mode.Service):  # type: ignore[misc]
         self._ended = asyncio.Event()
         self._rebalances = 0
         self._generation = NO_GENERATION
+        self._clock, self._in_contact_ms = clock, 0
         self._stopping = False
         self._running: asyncio.Future[None] | None = None
 
@@ -168,7 +173,7 @@ class GroupMember(mode.Service):  # type: ignore[misc]
             self.lease.attach(consumer, may_join=self._may_join)
             self._partitions.consumer = consumer
             work = [self._pump(consumer), self._partitions.courier(), self._committer.run(consumer)]
-            work += [self._subscribe(consumer), self._look_after(), self._until_ended()]
+            work += [self._subscribe(consumer), self._look_after(consumer), self._until_ended()]
             tasks = [asyncio.create_task(w) for w in work]
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -334,16 +339,26 @@ class GroupMember(mode.Service):  # type: ignore[misc]
     async def _close_all(self) -> None:
         """The service stops."""
 
-    async def _look_after(self) -> None:
+    async def _look_after(self, consumer: AIOKafkaConsumer) -> None:
         """Once a second: batches that nobody answers, commits that do not return, positions behind control records."""
-        beat = 0
+        beat, self._in_contact_ms = 0, self._clock.monotonic_ms()
         while True:
             await asyncio.sleep(1)
             beat += 1
             self._partitions.look_after()
             self._committer.look_after()
+            self._look_for_contact(consumer)
             if beat % CONTROL_RECORDS_EVERY_S == 0 and not self._partitions.suspended:
                 await self._partitions.pass_control_records()
+
+    def _look_for_contact(self, consumer: AIOKafkaConsumer) -> None:
+        """Ends a session that has lost its group for long, whatever in the client may be the matter: the next one
+        begins with everything new. In an outage that costs nothing."""
+        now_ms, most_ms = self._clock.monotonic_ms(), self._limits.no_contact_ms
+        if not consumer.subscription() or self.lease.valid(now_ms):
+            self._in_contact_ms = now_ms
+        elif now_ms - self._in_contact_ms > most_ms:
+            raise OutOfContact(f"no contact with group {self.group} for {most_ms // 1000} s")
 
     async def quiesce(self, timeout_s: float) -> bool:
         """For an orderly end: deliver nothing more, wait for batches in flight and their commits; the member stays in

@@ -102,7 +102,6 @@ class ShardPlane(GroupMember):
         self._shards: dict[int, Shard] = {}
         self._calls = asyncio.Lock()
         self._steps: set[asyncio.Task[None]] = set()
-        self._clock = clock
         self._fenced = asyncio.Event()
 
     # -- what others ask and tell -----------------------------------------------------------------------------------
