@@ -55,7 +55,7 @@ class QueueWorld:
     ) -> None:
         self.path, self.clock, self.log = path, clock, FakeLog(clock.now_ms)
         self.keyring = keyring or FakeKeyring("K1")
-        self.subscriptions = subscriptions or SubscriptionsTable(NAMES.subscriptions)
+        self.subscriptions = SubscriptionsTable(NAMES.subscriptions) if subscriptions is None else subscriptions
         self.metrics = Metrics()
         self.publisher = Publisher(
             producer=self.log,  # type: ignore[arg-type]
