@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -98,9 +99,17 @@ def test_any_worker_answers_any_request(hub: Deployment, pair: tuple[Worker, Wor
 
 def test_a_worker_that_stops_hands_over(hub: Deployment, pair: tuple[Worker, Worker], sink: RecordingSink) -> None:
     first, second = pair
-    with Stream(hub, hub.source("stop"), TENANTS, per_s=300) as stream:
+    owners = hub.owners("inbox")
+    quiet = next(t for t in map(str, range(100)) if owners[partition_for(tenant_key(t), SHARDS)] == first.url)
+    with Stream(hub, hub.source("stop"), TENANTS, per_s=300) as stream, ThreadPoolExecutor() as beside:
         until(lambda: len(stream.sent) > 300, "load")
+        polling = beside.submit(hub.api(second, quiet).call, "GET", "/v1/events?after=start&wait=25")
+        holds(lambda: not polling.done(), "the poll waits", seconds=0.3)
+        began = time.monotonic()
         assert first.stop() == 0
+        polled = polling.result(30)
+        assert (polled["events"], polled["next"]) == ([], "start")  # its shard moved: nothing lost, ask again
+        assert time.monotonic() - began < 15
         hub.wait_owners(second)
         reached = len(stream.sent)
         until(lambda: len(stream.sent) > reached + 300, "load goes on")
