@@ -11,6 +11,7 @@ from agents.dispatch import Dispatcher
 from agents.dispatch_shard import DispatchShard
 from agents.inbox import Inbox
 from agents.ingest import Ingest
+from agents.observer import Observer
 from hub_app.domain.errors import StoreFailed
 from hub_app.kafka.batch import Batch
 from hub_app.telemetry.events import Event
@@ -30,6 +31,7 @@ class Channels(NamedTuple):
     ingest: BatchChannel
     inbox: BatchChannel
     dispatch: BatchChannel
+    observer: BatchChannel
 
 
 def register(
@@ -38,13 +40,14 @@ def register(
     ingest: Ingest,
     inbox: Inbox,
     dispatcher: Dispatcher,
+    observer: Observer,
     shards: dict[int, DispatchShard],
     store_failed: Callable[[str, int, StoreFailed], None],
     metrics: Metrics,
 ) -> Channels:
     """Registers every agent with the Faust app; returns their channels. `store_failed(agent, shard, error)`: a shard's
     table refused, so that its batches cannot go on before it is opened again."""
-    channels = Channels(BatchChannel(app), BatchChannel(app), BatchChannel(app))
+    channels = Channels(BatchChannel(app), BatchChannel(app), BatchChannel(app), BatchChannel(app))
 
     async def take_in(batches: Sequence[Batch], fail: Fail) -> None:
         for batch in batches:
@@ -58,10 +61,14 @@ def register(
     async def ingest_all(batches: Sequence[Batch], _fail: Fail) -> None:
         await ingest.handle(batches)
 
+    async def observe(batches: Sequence[Batch], _fail: Fail) -> None:
+        await observer.handle(batches)
+
     for name, channel, handle in (
         ("ingest", channels.ingest, ingest_all),
         ("inbox", channels.inbox, inbox.handle),
         ("dispatch", channels.dispatch, take_in),
+        ("observer", channels.observer, observe),
     ):
         app.agent(channel, name=name)(_agent(name, handle, store_failed, metrics))
     return channels

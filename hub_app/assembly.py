@@ -17,6 +17,7 @@ from agents.epochs import Epochs
 from agents.inbox import Inbox
 from agents.inbox_opening import InboxShards
 from agents.ingest import Ingest
+from agents.observer import Observer
 from agents.owner import OwnerLog, OwnerSetup
 from agents.queue_access import Queues
 from agents.settle import Settler
@@ -42,7 +43,9 @@ from hub_app.telemetry.log import Log
 from hub_app.telemetry.metrics import Metrics
 from hub_app.topics import (
     INGEST_PATTERN,
+    OBSERVER_PATTERN,
     names,
+    observed_source_of,
     partition_for,
     source_of,
 )
@@ -108,6 +111,7 @@ class Assembly:
             ingest=self._ingest(),
             inbox=inbox,
             dispatcher=dispatcher,
+            observer=Observer(outbox=self.producer.outbox, names=self.names, shards=settings.shards),
             shards=dispatch_shards.shards,
             store_failed=lambda agent, shard, error: failures[agent](shard, error),
             metrics=self.metrics,
@@ -130,6 +134,7 @@ class Assembly:
             dispatch_shards=dispatch_shards,
             owner=owner,
             ingest_plane=self._ingest_plane(channels.ingest.put) if self.ingests else None,
+            observer_plane=self._observer_plane(channels.observer.put) if self.delivers else None,
             inbox_plane=self._inbox_plane(inbox_shards, channels.inbox.put) if self.ingests else None,
             dispatch_plane=self._dispatch_plane(dispatch_shards, channels.dispatch.put) if self.delivers else None,
             close_web=_nothing,
@@ -296,6 +301,19 @@ class Assembly:
             group=f"streaming-hub.{self.settings.env}",
             pattern=INGEST_PATTERN,
             accepts=lambda topic: source_of(topic) is not None,
+            deliver=deliver,
+            instance_id=self.settings.instance_id or None,
+            **self._watched(),
+        )
+
+    def _observer_plane(self, deliver: Callable[[Any], Awaitable[None]]) -> PatternPlane:
+        """Producers' dead letters, in a group apart."""
+        return PatternPlane(
+            self.config,
+            name="observer",
+            group=f"streaming-hub-dlq.{self.settings.env}",
+            pattern=OBSERVER_PATTERN,
+            accepts=lambda topic: observed_source_of(topic) is not None,
             deliver=deliver,
             instance_id=self.settings.instance_id or None,
             **self._watched(),

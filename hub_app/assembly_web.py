@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from agents.archive import Archive
 from agents.dead_letters import DeadLetters
 from agents.history import Histories
 from agents.inbox import Inbox
+from agents.observer import readmit
 from agents.operations import Operations
 from agents.owners import DispatchOwners, InboxOwners, KeysTail
 from agents.publishing import Publisher
@@ -71,6 +74,8 @@ def _deps(parts: Assembly, hub: Hub, inbox: Inbox) -> WebDeps:
             clock=clock,
             metrics=parts.metrics,
         ),
+        archive=Archive(parts.reader, settings.shards),
+        readmit=partial(readmit, parts.producer.outbox, parts.names, settings.shards, clock),
         owners=owners,
         sinks=_sink_owners(parts, hub, admin),
         peers=peers,

@@ -66,6 +66,7 @@ class Hub:
     dispatch_shards: DispatchShards
     owner: OwnerLog
     ingest_plane: PatternPlane | None
+    observer_plane: PatternPlane | None
     inbox_plane: ShardPlane | None
     dispatch_plane: ShardPlane | None
     close_web: Callable[[], Awaitable[None]]
@@ -133,7 +134,7 @@ class Planes(mode.Service):  # type: ignore[misc]
         self._forever("unreadable rows", self._show_unreadable)
         for name, step in hub.background.items():
             self._forever(name, step)
-        for plane in (hub.dispatch_plane, hub.inbox_plane, hub.ingest_plane):
+        for plane in (hub.dispatch_plane, hub.inbox_plane, hub.ingest_plane, hub.observer_plane):
             if plane is not None:
                 await self._run(plane)
         self._forever("instance", self._end_when_displaced)

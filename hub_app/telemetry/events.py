@@ -73,6 +73,7 @@ class Event(StrEnum):
     SUBSCRIPTION_CHANGED = "subscription_changed"
     SECRET_ROTATED = "secret_rotated"
     SUBSCRIPTION_DELETED = "subscription_deleted"
+    READMITTED = "readmitted"
     REDRIVEN = "redriven"
     DISCARDED = "discarded"
     KEY_CREATED = "key_created"

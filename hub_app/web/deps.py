@@ -7,10 +7,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from agents.archive import Archive
 from agents.dead_letters import DeadLetters
 from agents.dispatch_shard import DispatchShard
 from agents.queue_steps import Delivered, TokenError
 from agents.registrations import KeyStore, OperationStore, SubscriptionStore
+from hub_app.domain.cloudevents import Accept
 from hub_app.domain.fact import Fact
 from hub_app.domain.publishing import Published, Unfit
 from hub_app.domain.queue import Operation
@@ -176,6 +178,8 @@ class WebDeps:
     dead_letters: DeadLetters
     queues: QueueAccess
     publisher: PublishAccess
+    archive: Archive
+    readmit: Callable[[Accept, bytes, tuple[int, int]], Awaitable[None]]  # repaired, and now a fact
     owners: Owners
     sinks: SinkOwners
     health: HealthTable | None = None

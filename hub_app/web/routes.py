@@ -18,6 +18,7 @@ from hub_app.web.describe import Doc
 from hub_app.web.event_grid import ROUTE as EVENT_GRID
 from hub_app.web.event_grid import EventGrid
 from hub_app.web.health import Health
+from hub_app.web.observed import OBSERVED, QUARANTINED, Observation
 from hub_app.web.openapi import Documents
 from hub_app.web.operations import OPERATIONS, BulkOperations
 from hub_app.web.paging import PAGING
@@ -47,6 +48,7 @@ def table(deps: WebDeps) -> tuple[Route, ...]:
         *_dead_letters(deps, bulk),
         *_operations(bulk),
         *_admin(deps),
+        *_observed(deps),
     )
 
 
@@ -131,6 +133,19 @@ def _admin(deps: WebDeps) -> tuple[Route, ...]:
         Route("GET", keys, ADMIN, admin.list, STANDARD, "List a tenant's API keys", paged),
         Route("DELETE", keys + "/{id}", ADMIN, admin.delete, STANDARD, "Delete an API key", deleted),
     )
+
+
+def _observed(deps: WebDeps) -> tuple[Route, ...]:
+    """About no tenant: any worker answers."""
+    seen, root = Observation(deps), "/admin/quarantine"
+    dead, held = Doc({200: "ObservedPage"}, query=OBSERVED), Doc({200: "QuarantinePage"}, query=QUARANTINED)
+    back = Doc({202: "Readmitted"}, body="Repair", body_needed=False, refuses=(409,))
+    rows = (
+        Route("GET", "/admin/dlq", ADMIN, seen.observed, STANDARD, "Producers' dead letters, observed", dead),
+        Route("GET", root, ADMIN, seen.quarantined, STANDARD, "Quarantined records", held),
+        Route("POST", root + "/{id}/ingest", ADMIN, seen.ingest, STANDARD, "Repair and ingest a record", back),
+    )
+    return tuple(route._replace(anywhere=True) for route in rows)
 
 
 def build_web(deps: WebDeps) -> list[web.RouteDef]:

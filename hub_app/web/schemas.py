@@ -30,6 +30,7 @@ from hub_app.web.models import (
     webhook,
     wish,
 )
+from hub_app.web.observed import REPAIR
 from hub_app.web.operations import REPLAY
 from hub_app.web.preview import PREVIEW
 from hub_app.web.problems import TYPE_PREFIX
@@ -199,6 +200,35 @@ _LETTER: Final[dict[str, Schema]] = {
 }
 _DRAFT: Final = {"event_types": ["loan.*"], "filters": [{"operatorType": "IsNotNull", "key": "data.id"}]}
 
+_SEEN: Final[dict[str, Schema]] = {
+    "topic": TEXT,
+    "partition": WHOLE,
+    "offset": WHOLE,
+    "at": INSTANT,
+    "tenant": TEXT,
+    "payload_bytes": maybe(WHOLE),
+    "payload_base64": {**TEXT, "description": "its first 16 KiB"},
+    "payload_cut": FLAG,
+}
+_OBSERVED: Final = obj(
+    {
+        **_SEEN,
+        "id": ID,
+        "source_topic": TEXT,
+        "error_class": TEXT,
+        "error_message": TEXT,
+        "retries": maybe(WHOLE),
+        "first_failure_at": maybe(INSTANT),
+        "producer": TEXT,
+        "origin": maybe(obj({"topic": TEXT, "partition": WHOLE, "offset": WHOLE})),
+        "cause_kind": TEXT,
+        "event_id": TEXT,
+        "event_type": TEXT,
+        "payload_omitted": FLAG,
+    }
+)
+_QUARANTINED: Final = obj({**_SEEN, "id": TEXT, "reason": TEXT, "detail": TEXT, "headers": items(items(maybe(TEXT)))})
+
 SCHEMAS: Final[Mapping[str, Schema]] = {
     "Problem": _PROBLEM,
     "FieldError": _ERROR,
@@ -239,6 +269,12 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
     "Attempt": _ATTEMPT,
     "AttemptPage": page("attempts", ref("Attempt")),
     "Health": _HEALTH,
+    "Observed": _OBSERVED,
+    "ObservedPage": page("dead_letters", ref("Observed")),
+    "Quarantined": _QUARANTINED,
+    "QuarantinePage": page("records", ref("Quarantined")),
+    "Repair": {**REPAIR.schema(), "examples": [{"headers": {"ce-tenantid": "acme"}}]},
+    "Readmitted": obj({"tenant": TEXT, "source": TEXT, "event_id": TEXT}),
     "Event": _EVENT,
     "EventPage": obj({"events": items(ref("Event")), "next": TEXT, "head": maybe(SEQ)}),
     "KeyWish": {**NEW_KEY.schema(), "examples": [{"name": "crm", "scopes": ["manage", "receive"]}]},

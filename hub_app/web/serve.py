@@ -50,7 +50,8 @@ Open = Callable[[web.Request], Awaitable[web.StreamResponse | Problem]]
 
 class Route(NamedTuple):
     """`path` is an aiohttp template; one with `{tenant}` is about that tenant, others about the caller's own. `rate`
-    names the cap that counts. `meaning` is one line for the API's description, `doc` the rest of it."""
+    names the cap that counts. `meaning` is one line for the API's description, `doc` the rest of it.
+    `anywhere`: it is about no tenant, and answered by whichever worker is asked."""
 
     method: str
     path: str
@@ -60,6 +61,7 @@ class Route(NamedTuple):
     meaning: str
     doc: Doc
     waits: bool = False
+    anywhere: bool = False
 
 
 class Serve:
@@ -124,6 +126,8 @@ class Serve:
         refused = require(caller, route.scope)
         if refused is not None:
             return refused
+        if route.anywhere:
+            return await self._local(route, Ask(request, caller, "", 0, body, 0))
         tenant = _tenant(route, request, caller)
         if tenant is None:
             return not_found("tenant")

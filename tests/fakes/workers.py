@@ -5,11 +5,12 @@ What is written is in the writer's tables at once, and in the others' when their
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -18,8 +19,10 @@ from aiohttp import ClientSession, DummyCookieJar, web
 from aiohttp.test_utils import TestServer, unused_port
 from yarl import URL
 
+from agents.archive import Archive
 from agents.dead_letters import DeadLetters
 from agents.dispatch_shard import DispatchShard
+from agents.observer import readmit
 from agents.operations import Operations
 from agents.queue_steps import Delivered, TokenError
 from agents.registrations import KeyStore, OperationStore, SubscriptionStore
@@ -291,6 +294,8 @@ class Worker:
             publisher=LateQueues(self),
             owners=self,
             sinks=FakeSinkOwners(self),
+            archive=Archive(LogOf(cluster), cluster.shards),
+            readmit=partial(readmit, self.outbox, NAMES, cluster.shards, clock),
             peers=AiohttpPeers(),
             readiness=lambda: self.reasons,
             stopping=lambda: self.is_stopping,
@@ -326,6 +331,42 @@ class LateQueues:
 
     async def publish(self, tenant: str, topic: str, events: Sequence[Published]) -> Unfit | None:
         return await self._world().publisher.publish(tenant, topic, events)
+
+
+class LogOf:
+    """`agents.archive.LogReader` over the cluster's log; broker time is 0."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def _entries(self, topic: str, partition: int) -> list[Entry]:
+        return [entry for entry in self._cluster.log if entry[:2] == (topic, partition)]
+
+    async def begin_offsets(self, topic: str, partitions: Sequence[int]) -> Mapping[int, int]:
+        return dict.fromkeys(partitions, 0)
+
+    async def end_offsets(self, topic: str, partitions: Sequence[int]) -> Mapping[int, int]:
+        return {partition: len(self._entries(topic, partition)) for partition in partitions}
+
+    async def offset_for_time(self, topic: str, partition: int, time_ms: int) -> int | None:
+        return None
+
+    async def read_range(
+        self, topic: str, partition: int, start: int, stop: int, *, records_max: int = 100
+    ) -> AsyncIterator[Sequence[SimpleNamespace]]:
+        for entry in self._entries(topic, partition)[start:stop]:
+            record = entry.record
+            yield [
+                SimpleNamespace(
+                    topic=topic,
+                    partition=partition,
+                    offset=entry.offset,
+                    timestamp=0,
+                    key=record.key,
+                    value=record.value,
+                    headers=record.headers,
+                )
+            ]
 
 
 class FakeSinkOwners:

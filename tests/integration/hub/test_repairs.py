@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from aiokafka import AIOKafkaProducer
 
 from hub_app.dev.facts import NewFact
-from hub_app.dev.worker import Worker
+from hub_app.dev.worker import Api, Worker
 from tests.integration.hub.conftest import MakeDeployment
 from tests.support.deployment import Deployment
 from tests.support.sink import RecordingSink, Reply, Request, webhook_id
@@ -112,3 +113,31 @@ def test_attempts_health_and_why_also_after_the_disk_was_lost(hub: Deployment, s
             one.stop()
     again = hub.api(hub.started(), source)
     until(lambda: attempts(again) == ends, lambda: attempts(again))
+
+
+def test_producers_dead_letters_are_observed_and_never_delivered(hub: Deployment, sink: RecordingSink) -> None:
+    worker = next((one for one in hub.workers if one.alive()), None) or hub.started()
+    source = hub.source("broken")
+    topic = f"lerian.streaming.{source}.dlq"
+    hub.run(hub.make_topic(topic, {}, partitions=1))
+    api = hub.api(worker, source)
+    api.call("POST", "/v1/subscriptions", wish(sink.url(f"/{source}")))
+    headers = [
+        ("x-lerian-dlq-source-topic", f"lerian.streaming.{source}".encode()),
+        ("x-lerian-dlq-error-class", b"validation_error"),
+        ("ce-tenantid", source.encode()),
+    ]
+
+    async def produce() -> None:
+        async with AIOKafkaProducer(bootstrap_servers=hub.bootstrap) as producer:
+            await producer.send_and_wait(topic, b"payload", headers=headers)
+
+    hub.run(produce())
+    admin = Api(worker.url)
+    found = until(
+        lambda: admin.call("GET", f"/admin/dlq?source={source}", None)["dead_letters"],
+        lambda: worker.get("/readyz"),
+    )
+    assert [(row["error_class"], row["topic"], row["tenant"]) for row in found] == [("validation_error", topic, source)]
+    assert sink.requests(f"/{source}") == []
+    hub.run(hub.delete_topic(topic))
