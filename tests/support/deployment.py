@@ -17,6 +17,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError
 
 from hub_app.dev.facts import FactProducer, NewFact, make_topics, topic_of
+from hub_app.dev.kafka.guard import Guard
 from hub_app.dev.worker import Api, Worker
 from hub_app.kafka.assignor import read_owners
 from tests.support.background import Background
@@ -37,6 +38,15 @@ SETTINGS: Mapping[str, str] = {
 }
 
 
+class GuardedWorker(Worker):
+    """A worker that does not outlive the tests, however they end."""
+
+    guard: Guard
+
+    def start(self, **options: Any) -> Worker:
+        return super().start(**{"process_group": self.guard.group, **options})
+
+
 class Deployment:
     """`settings` are those of every worker. Group names carry ENV, topic names the prefix: nobody else has either.
 
@@ -49,14 +59,15 @@ class Deployment:
         self.settings = {"topic_prefix": self.prefix, "env": self.env, **SETTINGS, **settings}
         self.workers: list[Worker] = []
         self._sources: set[str] = set()
-        self._reader = Reader(bootstrap)
+        self._reader, self._guard = Reader(bootstrap), Guard()
         self._kek = base64.b64encode(secrets.token_bytes(32)).decode()
 
     # -- workers -------------------------------------------------------------------------------------------------------
     def worker(self, *, data: Path | None = None, **settings: str) -> Worker:
         """One more, not started, with a data folder of its own unless one is given."""
         folder = data or self.folder / f"worker-{len(self.workers) + 1}"
-        made = Worker(self.bootstrap, folder, **{**self.settings, **settings})
+        made = GuardedWorker(self.bootstrap, folder, **{**self.settings, **settings})
+        made.guard = self._guard
         made.environment[KEK] = self._kek
         self.workers.append(made)
         return made
@@ -194,6 +205,7 @@ class Deployment:
     def close(self) -> None:
         for worker in self.workers:
             worker.kill()
+        self._guard.close()
         with suppress(KafkaError, OSError):
             self.run(self._reader.close())
             self.run(self._remove())
