@@ -126,12 +126,23 @@ class Dispatcher:
 
     def _start(self, shard: DispatchShard, claimed: list[tuple[Row, Subscription]]) -> None:
         """Begins the attempts of claimed rows (at once, or when the claims' record is acknowledged)."""
-        loop = asyncio.get_running_loop()
+        loop, now_ms = asyncio.get_running_loop(), self._clock.now_ms()
         for row, subscription in claimed:
+            assert row.claim is not None
+            if now_ms + self._attempter.timeout_ms > row.claim.deadline_ms + CLAIM_MARGIN_MS // 2:
+                self._give_up(shard, row)
+                continue
             self._running[row] = shard
             task = loop.create_task(self._attempt(shard, row, subscription))
             self._attempts.add(task)
             task.add_done_callback(self._attempts.discard)
+
+    def _give_up(self, shard: DispatchShard, row: Row) -> None:
+        """The log had the claim so late that the attempt would outlast it: somebody else may have the job by then."""
+        self._claims.release(row.slot)
+        late = TimeoutError("its claim was recorded too late")
+        attempted = self._attempter.broken(row.job, late, self._clock.now_ms(), self._clock.monotonic_ms())
+        self._finish(shard, row, attempted, (), b"")
 
     def _do_without(self, shard: DispatchShard, row: Row, may: Dead | Deferred, now_ms: int, mono_ms: int) -> None:
         """No attempt: the job waits (its row alone moves) or ends."""

@@ -40,6 +40,7 @@ BREAKS = {
     "judged_too_early": "a claim of a job whose record is not yet read counts as nobody's",
     "no_reclaims": "interrupted claims are not counted",
     "careless": "after an unclean opening attempts begin before their claims are in the log",
+    "late_start": "an attempt begins when its claim, recorded late, has ended",
     "no_solitude": "a job that was interrupted twice runs beside others",
 }
 
@@ -59,6 +60,7 @@ class World(Watcher):
         self.uncounted: Counter[int] = Counter()
         self.accidents: Counter[int] = Counter()
         self.fell_to: dict[int, str] = {}
+        self.overtaken: set[int] = set()  # were in the hands of an owner that others did not wait for
         self.made_anew = False
         self.times = 0
         self.jobs_max = self.random.choice((2, 4, 40))
@@ -73,7 +75,10 @@ class World(Watcher):
             self.problems.append(f"job {job} is claimed as {version} after an outcome that ends it was known")
 
     def attempting(self, owner: Owner, job: int, version: Version) -> None:
-        if owner not in self.owners or self.made_anew:
+        own = owner.in_hand.get(job)
+        if own is not None and self.logs.now > own.until:
+            self.problems.append(f"the attempt of job {job} as {version} begins after its claim has ended")
+        if owner not in self.owners or job in self.overtaken or self.made_anew:
             return  # overtaken, or it was handed over first; or what told of the claim may have gone with its log
         for other in self.lingering:
             claim = other.in_hand.get(job)
@@ -93,6 +98,14 @@ class World(Watcher):
 
     def delivered(self, job: int) -> None:
         self.done.add(job)
+
+    def cleared(self, job: int) -> None:
+        """Any outcome clears a job's reclaims."""
+        self.kills.pop(job, None)
+        self.uncounted.pop(job, None)
+
+    def late(self, job: int) -> None:
+        self.overtaken.add(job)
 
     def is_killer(self, job: int) -> bool:
         return job in self.killers
@@ -128,6 +141,8 @@ class World(Watcher):
         old = self.owners[number]
         if orderly:
             old.close()
+        else:
+            self.overtaken |= old.in_hand.keys()
         self.lingering.append(old)
         if self.random.random() < 0.2:
             self.disks[old.worker][number] = Disk()
@@ -206,6 +221,9 @@ class World(Watcher):
             overtaken = owner not in self.owners and not owner.handed_over
             if overtaken or (killed.job in owner.unflushed and not owner.careful):
                 self.uncounted[killed.job] += 1
+            kills, uncounted = self.kills[killed.job], self.uncounted[killed.job]
+            if kills > POISONED_FROM + uncounted and killed.job not in self.overtaken and not self.made_anew:
+                self.problems.append(f"job {killed.job} killed {kills} workers, {uncounted} of them uncounted")
             self.crash(owner.worker, why="killer")
         self.lingering = [owner for owner in self.lingering if owner.steps]
 
@@ -267,9 +285,6 @@ class World(Watcher):
         for job, reason in self.logs.dead.items():
             if reason == "poisoned" and job not in self.killers and self.accidents[job] < POISONED_FROM - ALONE_FROM:
                 return f"job {job} was buried with a killer"
-        for job, kills in self.kills.items():
-            if kills > POISONED_FROM + self.uncounted[job] and not self.made_anew:
-                return f"job {job} killed {kills} workers, {self.uncounted[job]} of them uncounted"
         return None
 
 

@@ -75,6 +75,7 @@ class Watcher:
     def interrupted(self, job: int, claim: Claim) -> None: ...
     def delivered(self, job: int) -> None: ...
     def cleared(self, job: int) -> None: ...
+    def late(self, job: int) -> None: ...
     def is_killer(self, job: int) -> bool:
         raise NotImplementedError
 
@@ -152,17 +153,19 @@ class Owner:
             self.foreign[job] = self.disk.claims[job] = claim
 
     def _ended(self, outcome: Outcome) -> None:
+        """An outcome, its own or somebody else's. What is in hand settles with its attempt."""
         disk, job, upto = self.disk, outcome.job, outcome.finishes
-        claim = disk.claims.get(job)
-        if claim is not None and (claim.at <= max(upto, outcome.at) or self.broken == "outcome_clears_any_claim"):
-            self.foreign.pop(job, None)
-            del disk.claims[job]
         if upto > NOTHING:
             before = NOTHING if self.broken == "last_outcome_wins" else disk.known.get(job, NOTHING)
             disk.known[job] = max(before, upto)
             self.told[job] = max(self.told.get(job, NOTHING), upto)
-        row = disk.rows.get(job)
-        if row is not None and row.version <= upto:
+        if job in self.in_hand:
+            return
+        claim, row = disk.claims.get(job), disk.rows.get(job)
+        if claim is not None and (claim.at <= max(upto, outcome.at) or self.broken == "outcome_clears_any_claim"):
+            self.foreign.pop(job, None)
+            del disk.claims[job]
+        if row is not None and row.version <= disk.known.get(job, NOTHING):
             del disk.rows[job]
         elif row is not None:
             row.reclaims = 0
@@ -253,6 +256,11 @@ class Owner:
     def _attempt(self, job: int, version: Version, claim: Claim, ok: bool) -> Iterator[None]:
         while self.careful and self.unflushed.get(job) is claim and self.broken != "careless":
             yield
+        if self.logs.now > claim.until and self.broken != "late_start":
+            # Its claim was recorded when it had ended: others may have the job by now. Not charged.
+            self.watcher.late(job)
+            yield from self._write(None, Outcome("deferred", job, version))
+            return
         self.watcher.attempting(self, job, version)
         if self.watcher.is_killer(job):
             raise Killed(job)
