@@ -351,6 +351,29 @@ def test_the_subscription_received_nothing_for_too_long(
     play(story)
 
 
+# -- careful -----------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("outage_s", "outcomes"), [(0.5, ["delivered"]), (5.0, ["deferred"])])
+def test_a_claim_that_was_recorded_late_is_not_attempted(
+    play: Callable[[Story], None], outage_s: float, outcomes: list[str]
+) -> None:
+    """Whoever has the shard by then may have counted it as interrupted."""
+
+    async def story(bench: Bench) -> None:
+        bench.settler.be_careful()
+        bench.log.gate.clear()
+        bench.deliver(job(1))
+        await asyncio.sleep(outage_s)
+        assert bench.sent == 0
+        bench.log.gate.set()
+        await asyncio.sleep(0.5)
+        assert bench.outcomes() == outcomes
+        await asyncio.sleep(31)
+        assert (bench.sent, bench.outcomes()[-1], stored(bench.shard)) == (1, "delivered", {})
+        assert bench.dispatcher.heads.scheduler.in_flight == 0
+
+    play(story)
+
+
 # -- our own faults ----------------------------------------------------------------------------------------------------
 def test_a_secret_that_cannot_be_opened_is_not_charged(play: Callable[[Story], None]) -> None:
     async def story(bench: Bench) -> None:
