@@ -82,8 +82,8 @@ def _operation(route: Route) -> dict[str, Any]:
 
 
 def _id(route: Route) -> str:
-    words = re.findall(r"[a-z]+", _PART.sub("", route.path.removeprefix("/v1")))
-    return "_".join([route.method.lower(), *words, *(["one"] if route.path.endswith("}") else [])])
+    words = re.findall(r"[a-z]+", _PART.sub("one", route.path.removeprefix("/v1")))
+    return "_".join([route.method.lower(), *words])
 
 
 def _path_parameters(route: Route) -> list[dict[str, Any]]:

@@ -22,6 +22,7 @@ from hub_app.domain.signing import Signer, WebhookHead
 from hub_app.domain.subscription import Subscription, WebhookSink, signing_secrets
 from hub_app.ports import Answer, Failure, Request, SecretUnavailable, Target
 from hub_app.web.deps import WebDeps
+from hub_app.wire.record import mask
 
 SOURCE: Final = "streaming-hub"
 RESOURCE: Final = "subscription"
@@ -160,7 +161,7 @@ def _judge(answer: Answer | Failure | UrlProblem) -> Probed:
     if isinstance(answer, UrlProblem):
         return Probed(False, None, f"{answer.field}: {answer.detail}")
     if isinstance(answer, Failure):
-        return Probed(False, None, f"no answer ({answer.kind}): {answer.detail}")
+        return Probed(False, None, f"no answer ({answer.kind}): {mask(answer.detail)}")
     if 200 <= answer.status <= 299:
         return Probed(True, answer.status, "")
     return Probed(

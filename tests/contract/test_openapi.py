@@ -29,8 +29,8 @@ from tests.support.served import Served, served
 
 CASES_MIN: Final = 2_000
 LINE_CHARS_MAX: Final = 8_000
-EXAMPLES: Final = {GenerationMode.POSITIVE: 24, GenerationMode.NEGATIVE: 12}
-EXAMPLES_WITH_BODY: Final = {GenerationMode.POSITIVE: 160, GenerationMode.NEGATIVE: 160}
+EXAMPLES: Final = {GenerationMode.POSITIVE: 14, GenerationMode.NEGATIVE: 6}
+EXAMPLES_WITH_BODY: Final = {GenerationMode.POSITIVE: 120, GenerationMode.NEGATIVE: 115}
 CHECKS: Final = [
     not_a_server_error,
     status_code_conformance,
