@@ -245,13 +245,16 @@ class GroupMember(mode.Service):  # type: ignore[misc]
             except Exception as exc:
                 if isinstance(exc, err.KafkaError) and not isinstance(exc, FETCH_ERRORS):
                     raise
-                await self._fetch_failed(consumer, exc)
+                await self._fetch_failed(consumer, exc, wanted)
             else:
                 if fetched:
                     await partitions.take(fetched)
 
-    async def _fetch_failed(self, consumer: AIOKafkaConsumer, exc: Exception) -> None:
-        """aiokafka drops with the error what it had decoded of other partitions: read on from what has arrived here."""
+    async def _fetch_failed(
+        self, consumer: AIOKafkaConsumer, exc: Exception, wanted: Collection[TopicPartition] | None
+    ) -> None:
+        """aiokafka drops with the error what it had decoded of other partitions: read on from what has arrived here.
+        `wanted`: the partitions it was asked for (None: all)."""
         flows = self._partitions.flows
         culprits: list[TopicPartition] = []
         if isinstance(exc, err.OffsetOutOfRangeError):
@@ -259,8 +262,9 @@ class GroupMember(mode.Service):  # type: ignore[misc]
         elif isinstance(exc, err.TopicAuthorizationFailedError):
             culprits = [tp for tp in flows if tp.topic in str(exc)]
         elif not isinstance(exc, err.NoOffsetForPartitionError):
-            # It stopped at the first result it still holds: everything before that was drained and dropped.
-            culprits = list(consumer._fetcher._records)[:1]
+            # It stopped at the first result it still holds: everything before that was drained and dropped, and what it
+            # was not asked for was passed over.
+            culprits = [tp for tp in consumer._fetcher._records if wanted is None or tp in wanted][:1]
         for tp in list(flows):
             self._partitions.reposition(tp)
         if isinstance(exc, UnicodeDecodeError) and culprits and culprits[0] in flows:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -81,3 +82,29 @@ async def test_a_failing_batch_is_read_again(world: Any, make_topic: Any) -> Non
     await world.started(world.patterns(topic))
     await world.until(lambda: world.agent.count == 2)
     assert world.agent.values[topic, 0] == [b"1", b"odd"]
+
+
+async def test_it_is_read_beside_partitions_that_have_no_room(world: Any, make_topic: Any) -> None:
+    """What waits of the others in the consumer is not taken for the one that failed."""
+    topic = await make_topic("lenient", 3)
+    held = asyncio.Event()
+
+    async def answer(batch: Batch) -> None:
+        if batch.partition != 1:
+            await held.wait()
+        await world.agent.finish(batch)
+
+    world.agent.answer = answer
+    many = [RawRecord(None, b"%d" % i + b"v" * 4_000, []) for i in range(200)]
+    for p in (0, 2):
+        for _ in range(10):
+            await write(world.config.brokers, topic, p, many)
+    plane = await world.started(world.patterns(topic))
+    await world.until(lambda: {batch.partition for batch in world.agent.batches} == {0, 2})
+    for number in range(20):
+        await write(world.config.brokers, topic, 1, [ODD, *plain(b"%d" % number)])
+        await world.until(lambda n=number: len(world.agent.values[topic, 1]) == 2 * (n + 1))
+        assert plane._partitions.held_bytes < 10 << 20
+    held.set()
+    await world.until(lambda: world.agent.count == 4_040)
+    assert world.standing.reasons() == {}
