@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import sys
@@ -11,6 +12,8 @@ from typing import Annotated, Final
 import typer
 
 from hub_app.cli.commands import problem_lines, settings_json, settings_text, topics_json, topics_text
+from hub_app.cli.listen import make_server
+from hub_app.cli.resources import add_resources
 from hub_app.settings import Settings, parse
 
 EX_USAGE: Final = 64
@@ -51,6 +54,17 @@ def build(environ: Mapping[str, str]) -> typer.Typer:
         found = read()
         typer.echo(topics_json(found) if json else topics_text(found))
 
+    @app.command()
+    def listen(
+        port: int = 9000, host: str = "127.0.0.1", secret: str = "", fail_every: int = 0, status: int = 500
+    ) -> None:
+        """A receiver for trying out: says what comes, verifies with --secret, fails every n-th with --fail-every."""
+        server = make_server(host, port, secret=secret, fail_every=fail_every, status=status, say=typer.echo)
+        typer.echo(f"listening on http://{host}:{server.server_port}/")
+        with contextlib.suppress(KeyboardInterrupt):
+            server.serve_forever()
+
+    add_resources(app, environ)
     return app
 
 
