@@ -1,4 +1,4 @@
-"""What others have in hand: following a shard's attempts log (docs/protocol.md, "Dispatch shard: handover" and "Crash").
+"""What others have in hand: following a shard's attempts log (docs/protocol.md, "Dispatch shard", handover, crash).
 
 A claimed job is left alone until its outcome shows in the log, or its deadline and a margin have passed; then whoever
 had it died with it.

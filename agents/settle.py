@@ -199,7 +199,7 @@ class Settler:
             outbox.add(topic, settled.shard.number, key, wire_attempts.value(outcome), headers)
         flushed = await flush(outbox)
         shards = {c.shard: None for c in tick.claimed} | {s.shard: None for s in tick.settled}
-        left = {shard.number for shard in shards if shard.closed}  # a later opening of these has to read what they wrote
+        left = {shard.number for shard in shards if shard.closed}  # their next opening has to read what is written here
         for shard in shards:
             if shard.number not in left:
                 shard.wrote(flushed.offsets.get((topic, shard.number), ()))
