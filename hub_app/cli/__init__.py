@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import socket
@@ -11,7 +12,10 @@ from typing import Annotated, Final
 
 import typer
 
+from hub_app.cli.api import EX_REFUSED, EX_UNAVAILABLE, show
 from hub_app.cli.commands import problem_lines, settings_json, settings_text, topics_json, topics_text
+from hub_app.cli.kafka import examine, now_ms, sample_headers
+from hub_app.cli.kafka import send as send_fact
 from hub_app.cli.listen import make_server
 from hub_app.cli.resources import add_resources
 from hub_app.settings import Settings, parse
@@ -53,6 +57,33 @@ def build(environ: Mapping[str, str]) -> typer.Typer:
         """The topics this deployment needs, as they are made at start."""
         found = read()
         typer.echo(topics_json(found) if json else topics_text(found))
+
+    @app.command()
+    def send(source: str, type: str, data: str = "{}", tenant: str = "default", json: Json = False) -> None:
+        """Publish a sample fact, as a producer would: hub send lender loan_application.approved."""
+        found = read()
+        try:
+            headers = sample_headers(source, tenant, type, now_ms=now_ms())
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from None
+        try:
+            topic, partition, offset = asyncio.run(send_fact(found, source, headers, data.encode()))
+        except Exception as error:
+            typer.echo(
+                f"not sent: {error.__class__.__name__}: is there a broker, and a topic of this source? (hub doctor)",
+                err=True,
+            )
+            raise typer.Exit(EX_UNAVAILABLE) from None
+        id = dict(headers)["ce-id"].decode()
+        show({"id": id, "topic": topic, "partition": partition, "offset": offset}, json=json)
+
+    @app.command()
+    def doctor(json: Json = False) -> None:
+        """What this deployment stands on: key, disk, broker, topics; and what to repair."""
+        findings = [finding._asdict() for finding in asyncio.run(examine(read()))]
+        show({"findings": findings}, json=json, rows="findings", columns=("what", "well", "detail", "repair"))
+        if not all(finding["well"] for finding in findings):
+            raise typer.Exit(EX_REFUSED)
 
     @app.command()
     def listen(
