@@ -7,7 +7,7 @@ import contextlib
 import os
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Final
 
 import typer
@@ -58,6 +58,14 @@ def build(environ: Mapping[str, str]) -> typer.Typer:
         found = read()
         typer.echo(topics_json(found) if json else topics_text(found))
 
+    _add_tools(app, read)
+    add_resources(app, environ)
+    return app
+
+
+def _add_tools(app: typer.Typer, read: Callable[[], Settings]) -> None:
+    """What speaks to Kafka, or listens, by itself."""
+
     @app.command()
     def send(source: str, type: str, data: str = "{}", tenant: str = "default", json: Json = False) -> None:
         """Publish a sample fact, as a producer would: hub send lender loan_application.approved."""
@@ -94,9 +102,6 @@ def build(environ: Mapping[str, str]) -> typer.Typer:
         typer.echo(f"listening on http://{host}:{server.server_port}/")
         with contextlib.suppress(KeyboardInterrupt):
             server.serve_forever()
-
-    add_resources(app, environ)
-    return app
 
 
 def main(arguments: Sequence[str] | None = None, environ: Mapping[str, str] = os.environ) -> None:

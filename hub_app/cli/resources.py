@@ -55,6 +55,20 @@ def _subscriptions(client: Client) -> typer.Typer:
         """Change what the body names."""
         show(client.ask("PATCH", f"{SUBSCRIPTIONS}/{segment(id)}", body=parsed(body)), json=json)
 
+    _add_trials(group, client)
+    for name, method, rest, about in (
+        ("show", "GET", "", "One of them."),
+        ("delete", "DELETE", "", "Delete it; jobs that wait end."),
+        ("verify", "POST", "/verify", "Probe the sink, enable."),
+        ("rotate", "POST", "/secret:rotate", "A new secret, shown this once; the old one stays valid for a day."),
+        ("test", "POST", "/test", "Send a test event once."),
+        ("health", "GET", "/health", "Breaker, streak, counts, what waits."),
+    ):
+        _about_one(group, client, name, method, SUBSCRIPTIONS, rest, about)
+    return group
+
+
+def _add_trials(group: typer.Typer, client: Client) -> None:
     @group.command()
     def replay(id: Id, body: Body, json: Json = False) -> None:
         """Deliver past events anew: '{"from_seq": 1}'."""
@@ -76,17 +90,6 @@ def _subscriptions(client: Client) -> typer.Typer:
             rows="attempts",
             columns=("at", "seq", "attempt", "outcome", "status", "duration_ms", "error"),
         )
-
-    for name, method, rest, about in (
-        ("show", "GET", "", "One of them."),
-        ("delete", "DELETE", "", "Delete it; jobs that wait end."),
-        ("verify", "POST", "/verify", "Probe the sink, enable."),
-        ("rotate", "POST", "/secret:rotate", "A new secret, shown this once; the old one stays valid for a day."),
-        ("test", "POST", "/test", "Send a test event once."),
-        ("health", "GET", "/health", "Breaker, streak, counts, what waits."),
-    ):
-        _about_one(group, client, name, method, SUBSCRIPTIONS, rest, about)
-    return group
 
 
 def _events(client: Client) -> typer.Typer:

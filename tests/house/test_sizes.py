@@ -30,6 +30,7 @@ ALLOWED_ABOVE_SOFT_CAP: dict[str, str] = {
     "hub_app/kafka/plane.py": "shards come, are opened, deliver, and go",
     "hub_app/kafka/producer.py": "one machine: send, refuse, halve, replace",
     "hub_app/settings/fields.py": "one row a setting",
+    "hub_app/web/schemas.py": "every schema of the API's document, one table",
     "tables/shard.py": "one folder's life, from opening to closing",
 }
 ALLOWED_LONG_FUNCTIONS: dict[str, str] = {}
