@@ -196,8 +196,9 @@ class SubscriptionStore(_Registrations[Subscription]):
             SUBSCRIPTIONS_PER_TENANT_MAX,
             wire_subscriptions.write,
             wire_subscriptions.write_deleted,
-            lambda made: isinstance(made.sink, QueueSink)
-            and (made.sink.topic, made.sink.name) in table.queues(made.tenant),
+            lambda made: (
+                isinstance(made.sink, QueueSink) and (made.sink.topic, made.sink.name) in table.queues(made.tenant)
+            ),
         )
         super().__init__(writes, kind, shards=shards, clock=clock, ttl_ms=idempotency_ttl_ms)
 

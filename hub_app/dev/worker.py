@@ -151,7 +151,8 @@ class Api:
 
     def tenant(self, tenant: str) -> Api:
         """The API with a new key of this tenant, all scopes."""
-        made = self.call("POST", f"/admin/tenants/{tenant}/keys", {"name": "demo", "scopes": ["manage", "receive", "publish"]})
+        wanted = {"name": "demo", "scopes": ["manage", "receive", "publish"]}
+        made = self.call("POST", f"/admin/tenants/{tenant}/keys", wanted)
         return Api(self.url, made["key"])
 
     def subscribe(self, url: str, *event_types: str, **more: Any) -> dict[str, Any]:

@@ -143,7 +143,8 @@ async def test_secrets_are_found_nowhere(hub: Deployment, worker: Worker, caplog
         await ask(method, asked, ADMIN_KEY if asked.startswith("/admin") else key, body)
     kept = worker.subscriptions.get("t", made["id"])
     written = [repr(entry) for entry in hub.cluster.log if entry.topic != NAMES.subscriptions]
-    logs = [repr(vars(record)) + record.getMessage() for record in caplog.records if record.name.startswith("streaming_hub")]
+    ours = [record for record in caplog.records if record.name.startswith("streaming_hub")]
+    logs = [repr(vars(record)) + record.getMessage() for record in ours]
     secret = key.split("_")[2]
     places = {
         "answers": [answer.body.decode("utf-8", "replace") for answer in answers[once:]],
