@@ -18,7 +18,8 @@ from tests.house import _tree
 PURE = {
     "__future__", "abc", "base64", "binascii", "bisect", "collections", "collections.abc", "dataclasses", "datetime",
     "email.utils", "enum", "fnmatch", "functools", "hashlib", "heapq", "hmac", "ipaddress", "itertools", "json",
-    "json.decoder", "math", "operator", "re", "string", "struct", "types", "typing", "unicodedata", "urllib.parse", "zlib",
+    "json.decoder", "math", "operator", "re", "string", "struct", "types", "typing", "unicodedata", "urllib.parse",
+    "zlib",
 }
 # fmt: on
 # Where a pure module has a door to the outside.
