@@ -116,9 +116,18 @@ class Planes(mode.Service):  # type: ignore[misc]
 
     async def on_start(self) -> None:
         self._hub.standing.report("start", "starting")
-        self._loops.append(asyncio.create_task(self._bring_up()))
+        self._loops.append(asyncio.create_task(self._bring_up_or_end()))
 
     # -- up ------------------------------------------------------------------------------------------------------------
+    async def _bring_up_or_end(self) -> None:
+        """What nobody foresaw must not leave a worker that is starting for ever: as after a crash, the next one goes
+        on."""
+        try:
+            await self._bring_up()
+        except Exception as error:
+            self._log.error(Event.START_FAILED, error=error)
+            refuse_to_start([f"could not start: {error!r}"], 75)
+
     async def _bring_up(self) -> None:
         hub = self._hub
         provisioned = await self._provisioned()

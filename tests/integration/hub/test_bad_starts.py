@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 
 import pytest
 
+from hub_app.dev.kafka import Cluster
 from hub_app.dev.worker import Worker
 from tests.integration.hub.conftest import MakeDeployment
 from tests.support.deployment import Deployment
@@ -87,3 +89,11 @@ def test_a_data_folder_that_cannot_be_made(fresh: Deployment) -> None:
     status, lines = end_of(worker.start())
     assert status == TRY_LATER
     assert lines == [f"streaming-hub: data folder {blocked / 'data'} cannot be used: Not a directory"]
+
+
+def test_a_worker_with_a_name_starts_on_a_kafka_that_has_seen_none(
+    make_kafka: Callable[..., Cluster], make_hub: MakeDeployment
+) -> None:
+    """Which has no group coordinator yet to ask who else has the name."""
+    hub = make_hub(bootstrap=make_kafka().bootstrap, instance_id="one")
+    assert hub.started().stop() == 0
