@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from agents.attempt import secret_context
 from agents.inbox import InboxShard
+from agents.outputs import flush
 from agents.queue_steps import Delivered, Queue, Receive, Settle, TokenError
 from agents.queues import QueueParts, QueueShard
 from hub_app.domain.errors import Fenced, OutcomeUnknown, StoreFailed
@@ -174,6 +175,23 @@ class Queues:
         if not done:
             raise OutcomeUnknown("the log of queues does not answer in time")
         return asked.answered.result()
+
+    async def give_again(self, shard: int, subscription: Subscription, seqs: Sequence[int], series: str) -> list[int]:
+        """Puts events into their queue once more (a redrive): once per `series`, an operation's id, and not those that
+        are there. The seqs that are new. Their time to live begins now. Raises Fenced, and what Kafka answered; the
+        same call may be made again."""
+        here, now_ms, outbox = self._here(shard), self._clock.now_ms(), self._parts.producer.outbox()
+        events = [(seq, now_ms) for seq in seqs]
+        for made in wire.write_enqueued(subscription.tenant, subscription.id, events, at_ms=now_ms, series=series):
+            outbox.add(self._names.queue, shard, made.key, made.value, made.headers)
+        await flush(outbox)
+        if self._here(shard) is not here:
+            raise Fenced("the shard has moved to another worker")
+        batch = here.table.store.batch()
+        new = here.table.enqueue(batch, subscription.id, events, series=series)
+        here.table.store.write(batch)
+        here.enqueued(subscription.tenant, subscription.id)
+        return new
 
     def maker(self, subscription: Subscription) -> Tokens:
         """Makes and knows the tokens of a queue. Raises SecretUnavailable."""

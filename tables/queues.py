@@ -142,9 +142,10 @@ class QueueTable:
         ):
             mark = b"%b%b%b%b" % (subscription.encode(), _SEP, seq.to_bytes(8, "big"), series.encode())
             if self.store.get("queues", mark) is None:
-                self.put(batch, subscription, before, Row(seq, received_at_ms, series=series))
                 batch.put("queues", mark, b"")
-                new.append(seq)
+                if before is None:  # else it is there to be received as it is
+                    self.put(batch, subscription, None, Row(seq, received_at_ms, series=series))
+                    new.append(seq)
         if new and self.highest(subscription) < 0:
             batch.put("queues", subscription.encode(), (0).to_bytes(8, "big"))
         return new

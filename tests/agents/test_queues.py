@@ -397,6 +397,29 @@ async def test_a_death_between_the_log_and_the_rows(tmp_path: Path, clock: FakeC
     await world.stop()
 
 
+async def test_a_dead_event_is_given_again_once_an_operation(tmp_path: Path, clock: FakeClock) -> None:
+    world = QueueWorld(tmp_path, clock)
+    await world.start()
+    queue = world.queue()
+    await world.give("a", "b")
+    a, b = await world.receive(queue)
+    await world.settle(queue, REJECT, [a.token])
+    for _ in range(2):
+        await world.queues.give_again(0, queue, [a.row.seq, b.row.seq], "op_1")
+    [again] = await world.receive(queue)
+    assert (again.fact.id, again.row.deliveries, again.row.series) == ("a", 1, "op_1")
+    assert await world.settle(queue, ACK, [a.token]) == [LOST]  # of its life before
+    assert await world.settle(queue, ACK, [again.token]) == [None]
+    for folder in ("data", "empty"):
+        world.die()
+        world.committed = 0
+        await world.start(folder)
+        await world.pump()
+        assert await world.receive(queue) == []
+        assert await world.queues.give_again(0, queue, [a.row.seq], "op_1") == []
+    await world.stop()
+
+
 async def test_rows_of_a_queue_deleted_meanwhile_are_dropped(tmp_path: Path, clock: FakeClock) -> None:
     world = QueueWorld(tmp_path, clock)
     await world.start()
