@@ -14,7 +14,7 @@ help: ## this list
 setup: .venv/.ready ## the virtual environment, and a Kafka to start (once; again when pyproject.toml changes)
 
 .venv/.ready: pyproject.toml hub_app/dev/kafka/jars.lock
-	$(PYTHON) -m venv .venv
+	$(PYTHON) -m venv --clear .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	$(HUB) hub_app.dev.broker fetch
 	@touch $@
