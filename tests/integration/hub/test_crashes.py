@@ -71,9 +71,12 @@ def test_five_kills_in_twenty_thousand_facts(make_hub: MakeDeployment, counting:
     worker = hub.started()
     subscribed(hub, worker, counting)
     made = facts(hub.source("kills"), FACTS, tenants=TENANTS)
-    moments = [draw.uniform(1.0, 6.0) for _ in range(KILLS)]
-    producing = hub.start(produce(hub.bootstrap, made, sum(moments) + 2))
-    for moment in moments:
+    # Every other kill comes while the worker is starting, the others while it works.
+    moments = [draw.uniform(*((0.5, 2.5) if number % 2 else (0.2, 2.5))) for number in range(KILLS)]
+    producing = hub.start(produce(hub.bootstrap, made, 20.0))
+    for number, moment in enumerate(moments):
+        if number % 2 == 0:
+            worker.wait_ready()
         holds(worker.alive, worker.log_tail, seconds=moment)
         worker.kill()
         worker.start()
