@@ -104,6 +104,8 @@ class Checks:
         for told in self.outcomes[job.delivery_id]:
             if told.offset in worker.heard.get(shard.number, ()) and version(job) <= told.upto:
                 self.problem(f"{name} claims {version(job)} of {job.delivery_id.hex()}, whose end it has read")
+        if not shard.closed and (shard.suspended or not shard.caught_up):
+            self.problem(f"{name} claims from shard {shard.number}, which is suspended or not yet read")
         if not worker.process.lease:
             self.problem(f"{name} claims without a lease")
         if job.delivery_id in shard.foreign:

@@ -140,6 +140,7 @@ class World(ABC, Generic[W]):
         self.healed = True
         for worker in self.alive.values():
             worker.process.doom, worker.full, worker.process.broken_until_s = None, False, 0.0
+            worker.process.slowness = 1
         for _ in range(HEAL_S):
             await asyncio.sleep(1)
             if self.problems or (self._at_rest() and all(w.process.lease for w in self.alive.values())):
