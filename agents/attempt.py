@@ -6,29 +6,34 @@ it. Nothing here keeps state of a job; what an outcome means for it is settled b
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import NamedTuple
 
 from hub_app.domain.backoff import Curve
 from hub_app.domain.classify import answered, not_tried, unanswered
-from hub_app.domain.delivery import Dead, DeadReason, Deferred, Job, NextStep, Result, next_step, overstayed
+from hub_app.domain.delivery import Dead, DeadReason, Deferred, Job, Moved, NextStep, Result, next_step, overstayed
 from hub_app.domain.egress import EgressPolicy, UrlProblem, check_url
 from hub_app.domain.ids import event_id
-from hub_app.domain.limits import MINUTE_MS, SECOND_MS
+from hub_app.domain.limits import SECOND_MS, SUSPENDED_MS_MAX
 from hub_app.domain.signing import Signer, WebhookHead
 from hub_app.domain.subscription import Subscription, WebhookSink, signing_secrets
 from hub_app.ports import Answer, Clock, Entropy, Keyring, Request, SecretUnavailable, Sender, Target
+from tables.jobs import Row
 from tables.subscriptions import SubscriptionsTable
 
-HOLD_MS = MINUTE_MS
-"""How long a job of an inactive subscription is left alone before it is looked at again."""
 UNKNOWN_MS = SECOND_MS
-"""The same for a subscription this worker's table has not reached yet."""
+"""How long a job is left alone whose subscription this worker's table has not reached yet."""
 PREPARED_MAX = 10_000
 
 
 class Go(NamedTuple):
     subscription: Subscription
+
+
+class Hold(NamedTuple):
+    """Its subscription receives nothing: the job waits until that changes, or is given up at `until_ms`."""
+
+    until_ms: int
 
 
 class Attempted(NamedTuple):
@@ -55,7 +60,8 @@ class Attempter:
         self,
         *,
         subscriptions: SubscriptionsTable,
-        passed: Callable[[str, int], bool],
+        read_to: Callable[[str], int],
+        unwanted: Container[str],
         sender: Sender,
         keyring: Keyring,
         clock: Clock,
@@ -65,27 +71,37 @@ class Attempter:
         timeout_ms: int,
         connect_timeout_ms: int,
         max_age_ms: int,
+        poisoned_from: int,
         user_agent: str,
     ) -> None:
-        """`passed(tenant, offset)`: whether the subscriptions table has read the tenant's partition past `offset`."""
-        self._subscriptions, self._passed, self._sender, self._keyring = subscriptions, passed, sender, keyring
+        """`read_to(tenant)`: how far the subscriptions table has read the tenant's partition. `unwanted`: subscriptions
+        that are about to be disabled. `poisoned_from`: a job that was interrupted so often is given up."""
+        self._subscriptions, self._read_to, self._sender, self._keyring = subscriptions, read_to, sender, keyring
+        self._unwanted, self._poisoned_from = unwanted, poisoned_from
         self._clock, self._entropy, self._curve, self._policy = clock, entropy, curve, policy
         self.timeout_ms, self._connect_timeout_ms, self._max_age_ms = timeout_ms, connect_timeout_ms, max_age_ms
         self._user_agent = user_agent
         self._prepared: dict[str, _Prepared] = {}
 
-    def may(self, job: Job, now_ms: int) -> Go | Dead | Deferred:
+    def may(self, row: Row, now_ms: int) -> Go | Dead | Deferred | Hold | Moved:
         """Whether the job is to be attempted now. Deferred: not now, nothing is spent, look again at `until_ms`."""
+        job = row.job
+        if job.reclaims >= self._poisoned_from:
+            return Dead(DeadReason.POISONED)
         subscription = self._subscriptions.get(job.tenant, job.subscription)
+        if subscription is None and self._read_to(job.tenant) >= job.subscriptions_offset:
+            return Dead(DeadReason.SUBSCRIPTION_DELETED)
+        since_ms = subscription.inactive_since_ms if subscription is not None else None
+        overstays = overstayed(inactive_since_ms=since_ms, deferred_since_ms=row.deferred_ms or None, now_ms=now_ms)
+        if overstays:
+            return Dead(overstays)
         if subscription is None:
-            if self._passed(job.tenant, job.subscriptions_offset):
-                return Dead(DeadReason.SUBSCRIPTION_DELETED)
             return Deferred(now_ms + UNKNOWN_MS)
-        if subscription.receives:
+        if subscription.destination != job.destination:
+            return Moved(subscription.destination, self._read_to(job.tenant))
+        if subscription.receives and subscription.id not in self._unwanted:
             return Go(subscription)
-        since_ms = subscription.inactive_since_ms
-        reason = overstayed(inactive_since_ms=since_ms, deferred_since_ms=None, now_ms=now_ms)
-        return Dead(reason) if reason else Deferred(now_ms + HOLD_MS)
+        return Hold((now_ms if since_ms is None else since_ms) + SUSPENDED_MS_MAX)
 
     async def make(
         self, job: Job, subscription: Subscription, headers: tuple[tuple[str, bytes], ...], body: bytes

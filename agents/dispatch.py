@@ -9,13 +9,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from agents.attempt import Attempted, Attempter, Go
+from agents.attempt import Attempted, Attempter, Go, Hold
 from agents.dispatch_shard import DispatchShard
 from agents.heads import Heads
-from agents.settle import Settled, Settler
-from hub_app.domain.delivery import Dead, Deferred
-from hub_app.domain.errors import StoreFailed
-from hub_app.domain.fairness import Scheduler
+from agents.health import SinkHealth
+from agents.outcomes import Settled
+from agents.settle import Settler
+from agents.solitude import Solitude, Turn
+from agents.unattempted import Unattempted
+from hub_app.domain.delivery import ALONE_FROM, Deferred
 from hub_app.domain.subscription import Subscription
 from hub_app.kafka.batch import Batch
 from hub_app.ports import Clock
@@ -35,7 +37,9 @@ class Dispatcher:
     def __init__(
         self,
         *,
-        workers: int,
+        heads: Heads,
+        health: SinkHealth,
+        unattempted: Unattempted,
         claim_batch: int,
         idle_interval_ms: int,
         attempter: Attempter,
@@ -44,12 +48,13 @@ class Dispatcher:
         clock: Clock,
         lease_valid: Callable[[int], bool],
         metrics: Metrics,
-        store_failed: Callable[[DispatchShard, StoreFailed], None],
     ) -> None:
-        self.workers, self._claim_batch, self._idle_interval_ms = workers, claim_batch, idle_interval_ms
+        self.heads, self.health, self._unattempted = heads, health, unattempted
+        self._claim_batch, self._idle_interval_ms = claim_batch, idle_interval_ms
         self._attempter, self._settler, self._clock, self._lease_valid = attempter, settler, clock, lease_valid
-        self._claims, self._store_failed, self._log = claims, store_failed, Log("dispatch")
-        self.heads = Heads(Scheduler(workers), store_failed=store_failed)
+        self._claims, self._solitude, self._log = claims, Solitude(), Log("dispatch")
+        heads.on_place = health.again
+        health.block = lambda place, until_ms, at_most: heads.scheduler.set_blocked(*place, until_ms, at_most=at_most)
         self.draining = False
         self._pump_due = False
         self._timer: asyncio.TimerHandle | None = None
@@ -94,7 +99,9 @@ class Dispatcher:
         now_ms, mono_ms = self._clock.now_ms(), self._clock.monotonic_ms()
         wait_ms = self._idle_interval_ms
         if self._lease_valid(mono_ms) and self._settler.waiting < UNSETTLED_MAX:
-            if self._claim_round(now_ms, mono_ms) >= self._claim_batch:
+            if self._solitude.busy:
+                self._run_alone(now_ms)
+            elif self._claim_round(now_ms, mono_ms) >= self._claim_batch:
                 self.wake()
                 return
             wake_ms = self.heads.scheduler.next_wake_ms()
@@ -105,17 +112,35 @@ class Dispatcher:
     def _claim_round(self, now_ms: int, mono_ms: int) -> int:
         """Claims up to a batch of jobs; every claim is in its table before its attempt starts."""
         taken, by_shard = 0, dict[DispatchShard, list[tuple[Row, Subscription]]]()
+        waits: dict[DispatchShard, list[tuple[Row, Deferred | Hold]]] = {}
+        finished = self.heads.scheduler.finished
         while taken < self._claim_batch and (row := self.heads.pick(now_ms, mono_ms)) is not None:
             taken += 1
             shard = self.heads.shards[row.shard]
-            may = self._attempter.may(row.job, now_ms)
+            may = self._attempter.may(row, now_ms)
             if isinstance(may, Go):
+                if row.job.reclaims >= ALONE_FROM:
+                    self._solitude.ask(Turn(shard, row, may.subscription))
+                    break
                 by_shard.setdefault(shard, []).append((row, may.subscription))
+                continue
+            finished(row, ok=None, now_ms=now_ms, mono_ms=mono_ms)
+            if isinstance(may, Deferred | Hold):
+                waits.setdefault(shard, []).append((row, may))
             else:
-                self._do_without(shard, row, may, now_ms, mono_ms)
+                self._unattempted.end(shard, row, may)
+        for shard, rows in waits.items():
+            self._unattempted.put_off(shard, rows)
         for shard, claimed in by_shard.items():
             self._claim(shard, claimed, now_ms)
+        self._run_alone(now_ms)
         return taken
+
+    def _run_alone(self, now_ms: int) -> None:
+        """Claims the job that is to run alone, once nothing else is in flight."""
+        turn = self._solitude.begin(self._claims.in_use)
+        if turn is not None:
+            self._claim(turn.shard, [(turn.row, turn.subscription)], now_ms)
 
     def _claim(self, shard: DispatchShard, claimed: list[tuple[Row, Subscription]], now_ms: int) -> None:
         deadline_ms = now_ms + self._attempter.timeout_ms
@@ -144,23 +169,6 @@ class Dispatcher:
         attempted = self._attempter.broken(row.job, late, self._clock.now_ms(), self._clock.monotonic_ms())
         self._finish(shard, row, attempted, (), b"")
 
-    def _do_without(self, shard: DispatchShard, row: Row, may: Dead | Deferred, now_ms: int, mono_ms: int) -> None:
-        """No attempt: the job waits (its row alone moves) or ends."""
-        self.heads.scheduler.finished(row, ok=None, now_ms=now_ms, mono_ms=mono_ms)
-        try:
-            if isinstance(may, Deferred):
-                goes_on = shard.let_go(row)
-                if goes_on is row:
-                    batch = shard.table.store.batch()
-                    shard.reschedule(batch, row, may.until_ms)
-                    shard.table.store.write(batch)
-                self.heads.accept(shard, goes_on)
-            else:
-                headers, body = shard.table.payload(row)
-                self._settler.put(Settled(shard, row, may, None, headers, body))
-        except StoreFailed as error:
-            self._store_failed(shard, error)
-
     # -- attempting ----------------------------------------------------------------------------------------------------
     async def _attempt(self, shard: DispatchShard, row: Row, subscription: Subscription) -> None:
         job = row.job
@@ -186,10 +194,12 @@ class Dispatcher:
         headers: tuple[tuple[str, bytes], ...],
         body: bytes,
     ) -> None:
+        self._solitude.ended(row)
         kind = attempted.result.kind
         ok = True if kind == "delivered" else None if kind == "not_charged" else False
         now_ms = attempted.started_ms + attempted.took_ms
         self.heads.scheduler.finished(row, ok=ok, now_ms=now_ms, mono_ms=self._clock.monotonic_ms())
+        self.health.attempted(shard, row.job, ok=ok)
         self._settler.put(Settled(shard, row, attempted.step, attempted, headers, body))
         self.wake()
 
@@ -200,6 +210,21 @@ class Dispatcher:
             self.wake()
 
     # -- ending --------------------------------------------------------------------------------------------------------
+    def suspend(self, shard: DispatchShard) -> None:
+        """Nothing of the shard is claimed any more; attempts in hand go on."""
+        self.heads.suspend(shard)
+        row = self._solitude.give_up(shard)
+        if row is not None:
+            now_ms, mono_ms = self._clock.now_ms(), self._clock.monotonic_ms()
+            self.heads.scheduler.finished(row, ok=None, now_ms=now_ms, mono_ms=mono_ms)
+            self.heads.accept(shard, shard.let_go(row))
+
+    def close(self, shard: DispatchShard) -> None:
+        """Forgets the shard."""
+        self.suspend(shard)
+        self.heads.close(shard)
+        self.health.close(shard)
+
     @property
     def in_flight(self) -> int:
         return len(self._running)
@@ -209,3 +234,4 @@ class Dispatcher:
         self.draining = True
         if self._attempts:
             await asyncio.wait(list(self._attempts), timeout=timeout_ms / 1000)
+        self.health.log.flush(list(self.heads.shards.values()))

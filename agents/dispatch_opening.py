@@ -7,7 +7,7 @@ claimed is left alone until its outcome shows in that log, or its deadline and a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from agents.dispatch import Dispatcher
 from agents.dispatch_claims import AttemptsTail
@@ -25,11 +25,11 @@ from hub_app.topics import Names
 from tables.claims import Claim
 from tables.datadir import DataDir
 from tables.history import FAMILIES as HISTORY_FAMILIES
-from tables.jobs import FAMILIES, JobTable, Source
+from tables.jobs import FAMILIES, JobTable, LastRule, Source
 from tables.memory import Memory
 from tables.shard import Identity, ShardStore
 
-SCHEMA = 1
+SCHEMA = 2
 LOOK_BACK_MS = 10 * MINUTE_MS
 """How far before the oldest waiting record the attempts log is read: topics' clocks are those of several brokers."""
 
@@ -52,10 +52,14 @@ class DispatchShards:
         cluster_id: Callable[[], str],
         reopen: Callable[[int, str], None],
         commit: Callable[[Mapping[tuple[str, int], int]], None],
+        lasts: LastRule,
+        read_health: Callable[[int], Awaitable[object]],
+        on_opened: Callable[[DispatchShard], None],
         open_store: Callable[..., ShardStore] = ShardStore.open,
     ) -> None:
-        """`left`: what the last process on this disk had in hand, by shard. `reopen` and `commit` are the plane's."""
-        self._left = left
+        """`left`: what the last process on this disk had in hand, by shard. `reopen` and `commit` are the plane's.
+        `read_health(shard)` returns when the shard's part of `hub.health` has been read to its end."""
+        self._left, self._lasts, self._read_health, self._on_opened = left, lasts, read_health, on_opened
         self._dispatcher, self._settler, self._reader, self._names = dispatcher, settler, reader, names
         self._data, self._memory, self._clock, self._log = data, memory, clock, Log("dispatch")
         self._cluster_id = cluster_id
@@ -79,7 +83,8 @@ class DispatchShards:
         for number in shards:
             if number in self.shards:
                 self.shards[number].handing_over = True
-                self._dispatcher.heads.suspend(self.shards[number])
+                self._dispatcher.suspend(self.shards[number])
+        self._dispatcher.health.log.flush([self.shards[number] for number in shards if number in self.shards])
         await self._settler.flushed()
         self.commit_marks()
 
@@ -96,7 +101,7 @@ class DispatchShards:
         left = self.shards.pop(shard, None)
         self._committed = {place: low for place, low in self._committed.items() if place[1] != shard}
         if left is not None:
-            self._dispatcher.heads.close(left)
+            self._dispatcher.close(left)
             left.closed = True
             # Should the shard come back before these have ended, they are in other hands than the new opening's.
             now_ms = self._clock.now_ms()
@@ -115,20 +120,24 @@ class DispatchShards:
     ) -> Mapping[str, int]:
         store = self._open_store(shard, end)
         try:
-            opened = DispatchShard(shard, JobTable(store, shard))
+            opened = DispatchShard(shard, JobTable(store, shard, self._lasts))
             # Where the log begins after that, records are gone that nobody read: the plane stops the shard and says so.
             positions = {topic: max(store.offset(topic) or 0, offset) for topic, offset in committed.items()}
             waiting = {topic: offset for topic, offset in committed.items() if offset < end[topic]}
             await self._read_outcomes(opened, waiting)
             places, sources = await self._survey(opened, committed)
             opened.start_reading(positions, end, sources)
+            await self._read_health(shard)
             if opened.foreign or not (store.opened_clean or (store.fresh and not waiting)):
                 self._settler.be_careful()  # somebody died here, or may have: an empty disk tells nothing of it
             self.shards[shard] = opened
+            self._dispatcher.health.open(opened)
             self._dispatcher.heads.open(opened, places)
+            self._on_opened(opened)
             self._dispatcher.resume_when_ready(opened)
         except BaseException:
-            self.shards.pop(shard, None)
+            if self.shards.pop(shard, None) is not None:
+                self._dispatcher.close(opened)
             store.close(clean=False)  # else its lock would keep every further opening out
             raise
         self._tails[shard] = asyncio.create_task(self._attempts.follow(opened))
@@ -157,7 +166,7 @@ class DispatchShards:
         if shard is None or shard.closed:
             return
         self._log.error(Event.SHARD_FAILED, error=error, shard=shard.number)
-        self._dispatcher.heads.suspend(shard)
+        self._dispatcher.suspend(shard)
         shard.closed = True
         if error.damaged:
             shard.table.store.set_aside("damaged")

@@ -40,6 +40,7 @@ class DispatchShard:
         self.foreign: dict[bytes, Claim] = {}  # claimed by another owner, or by this one before it died
         self.mine: set[int] = set()  # records of the attempts log that this owner wrote and has yet to pass over
         self.held: dict[bytes, Row] = {}  # rows waiting for what comes of a foreign claim
+        self.parking: set[bytes] = set()  # copied ahead, and the copy is still to be read
         self.attempts_offset = 0
         self.suspended = True
         self.handing_over = False  # a rebalance began: nothing is claimed, however ready the shard is
@@ -120,6 +121,7 @@ class DispatchShard:
             else:
                 jobs.append((record, *read))
         ids = [job.delivery_id for _, job, _ in jobs]
+        self.parking.difference_update(ids)
         batch, low = self.table.store.batch(), self.low[topic]
         fresh: dict[bytes, Row] = {}
         stale: list[Row] = []
@@ -129,7 +131,7 @@ class DispatchShard:
             if version(job) <= done:
                 continue
             low.read(record.offset)
-            known = fresh.get(key) or self._in_memory(key) or stored.get(key)
+            known = fresh.get(key) or self.in_memory(key) or stored.get(key)
             if known is None:
                 row = fresh[key] = Row(job, job.not_before_ms or job.received_at_ms, (source,), self.number)
                 row.payload = (headers, record.value or b"")
@@ -141,7 +143,7 @@ class DispatchShard:
         self.table.store.write(batch)
         return Taken(list(fresh.values()), stale)
 
-    def _in_memory(self, key: bytes) -> Row | None:
+    def in_memory(self, key: bytes) -> Row | None:
         return self.successors.get(key) or self.in_hand.get(key) or self.offered.get(key) or self.held.get(key)
 
     def _meet(
@@ -150,7 +152,7 @@ class DispatchShard:
         """A record for a job that is already here: the higher version stands, an equal one stands beside it."""
         key = job.delivery_id
         if supersedes(version(job), version(known.job)):
-            newer = Row(job, job.not_before_ms or job.received_at_ms, (source,), self.number)
+            newer = _successor(known, job, source)
             self.table.take_from_due(batch, known)
             newer.payload, newer.apart = known.payload, known.apart  # versions of a job share its bytes
             self.table.put(batch, newer, None)
@@ -217,3 +219,12 @@ class DispatchShard:
         low = self.low.get(source[0])
         if low is not None:
             low.finish(source[1])
+
+
+def _successor(known: Row, job: Job, source: Source) -> Row:
+    """The row of a higher version. A copy of the same attempt waits as long as what it was copied from."""
+    due_ms = job.not_before_ms or job.received_at_ms
+    if job.attempt != known.job.attempt:
+        return Row(job, due_ms, (source,), known.shard)
+    job = job._replace(reclaims=max(job.reclaims, known.job.reclaims))
+    return Row(job, max(due_ms, known.due_ms), (source,), known.shard, known.deferred_ms)

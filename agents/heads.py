@@ -46,6 +46,8 @@ class Heads:
         cannot be read is `store_failed`'s, which suspends the shard; nothing here raises for it."""
         self.scheduler, self._store_failed = scheduler, store_failed
         self._head_rows, self._low_rows = head_rows, low_rows
+        self.on_place: Callable[[Place], None] = lambda place: None
+        """Called with a place before its first row is offered."""
         self.shards: dict[int, DispatchShard] = {}
         self._waiting: dict[int, dict[Place, Waiting]] = {}
         self._payload_bytes = 0
@@ -88,6 +90,7 @@ class Heads:
         waiting = places.get(place)
         if waiting is None:
             waiting = places[place] = Waiting()
+            self.on_place(place)
         if shard.suspended:
             waiting.more, waiting.horizon_ms = True, 0
         elif waiting.more:
@@ -113,6 +116,36 @@ class Heads:
         if row is not None:
             shard.held[delivery_id] = row
 
+    def take(self, shard: DispatchShard, row: Row) -> Row | None:
+        """Takes a waiting row of the table in hand, to end or move it without an attempt. None when somebody has it in
+        hand already."""
+        key = row.job.delivery_id
+        if key in shard.in_hand or key in shard.foreign:
+            return None
+        offered = shard.offered.get(key)
+        shard.in_hand[key] = offered or row
+        if offered is not None:
+            self._give_up(shard, key)
+        return offered or row
+
+    def let_pass(self, shard: DispatchShard, row: Row) -> Row:
+        """Offers a waiting row of the table that nobody has in hand, whatever blocks its destination: its last attempt.
+        One at a time. Returns the row that is offered."""
+        offered = shard.offered.get(row.job.delivery_id)
+        if offered is not None:
+            self._take_out(shard, offered)
+        waiting = self._waiting[shard.number].setdefault((row.job.tenant, row.job.destination), Waiting(more=True))
+        self._offer(shard, waiting, offered or row, passes=True)
+        return offered or row
+
+    def look_again(self, shard: DispatchShard, place: Place) -> None:
+        """Rows of the place were given other due times, in the table alone."""
+        waiting = self._waiting[shard.number].setdefault(place, Waiting(more=True))
+        for row in list(waiting.rows):
+            self._take_back(shard, row)
+        waiting.more, waiting.horizon_ms = True, 0
+        self._refill(shard, place)
+
     def pick(self, now_ms: int, monotonic_ms: int) -> Row | None:
         """The next row to attempt. It is in hand until it is settled (`DispatchShard.settle`, `let_go`)."""
         row = self.scheduler.pick(now_ms, monotonic_ms)
@@ -131,12 +164,12 @@ class Heads:
         return row
 
     # -- inside --------------------------------------------------------------------------------------------------------
-    def _offer(self, shard: DispatchShard, waiting: Waiting, row: Row) -> None:
+    def _offer(self, shard: DispatchShard, waiting: Waiting, row: Row, *, passes: bool = False) -> None:
         waiting.latest_ms = max(waiting.latest_ms, row.due_ms) if waiting.rows else row.due_ms
         waiting.rows[row] = None
         self._load(row)
         shard.offered[row.job.delivery_id] = row
-        self.scheduler.offer(row.job.tenant, row.job.destination, row.due_ms, row)
+        self.scheduler.offer(row.job.tenant, row.job.destination, row.due_ms, row, passes=passes)
 
     def _give_up(self, shard: DispatchShard, delivery_id: bytes) -> Row | None:
         row = shard.offered.get(delivery_id)

@@ -2,8 +2,9 @@
 
 One tick settles everything that ended since the last one, in three writes, each acknowledged before the next begins:
 
-    carry_on   the record that carries a job on: its next tier, or hub.dlq
-    record     the outcome, and the claims made meanwhile, in hub.attempts
+    carry_on   the record that carries a job on: its next tier, hub.retry.parked, or hub.dlq
+    record     the outcome, and the claims made meanwhile, in hub.attempts; what it says of its sink, in hub.health and
+               hub.operator
     forget     the job leaves the table, and its source records count as finished
 
 A tick that fails is tried again from its first unfinished write until Kafka takes it; its jobs are not attempted again
@@ -16,29 +17,16 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from agents.attempt import Attempted
 from agents.dispatch_shard import DispatchShard
+from agents.outcomes import Counts, Note, Settled, answered, finishes, outcome
 from agents.outputs import flush
 from hub_app.domain.backoff import Curve
-from hub_app.domain.delivery import (
-    NOTHING,
-    Dead,
-    Deferred,
-    Delivered,
-    NextStep,
-    OutcomeKind,
-    Retry,
-    Version,
-    finished_up_to,
-    retried,
-)
+from hub_app.domain.delivery import Dead, Deferred, Job, Moved, Parked, Retry, moved, parked, retried
 from hub_app.domain.errors import StoreFailed
 from hub_app.domain.ids import destination_key, tenant_key
 from hub_app.domain.limits import MINUTE_MS
-from hub_app.kafka.producer import HubProducer
+from hub_app.kafka.producer import HubProducer, Outbox
 from hub_app.ports import Clock
-from hub_app.telemetry.events import Event
-from hub_app.telemetry.log import Log
 from hub_app.telemetry.metrics import Metrics
 from hub_app.topics import Names, partition_for
 from hub_app.wire import attempts as wire_attempts
@@ -55,17 +43,6 @@ CAREFUL_MS = 10 * MINUTE_MS
 Started = Callable[[DispatchShard, list[Any]], None]
 
 
-class Settled(NamedTuple):
-    """A job in hand and its next step. `attempted` is None when it ends without an attempt."""
-
-    shard: DispatchShard
-    row: Row
-    step: NextStep
-    attempted: Attempted | None
-    headers: tuple[tuple[str, bytes], ...]
-    body: bytes
-
-
 class _Claimed(NamedTuple):
     shard: DispatchShard
     rows: list[Row]
@@ -76,8 +53,8 @@ class _Claimed(NamedTuple):
 class _Tick:
     """What one tick has to write, and how far it got."""
 
-    def __init__(self, settled: list[Settled], claimed: list[_Claimed]) -> None:
-        self.settled, self.claimed = settled, claimed
+    def __init__(self, settled: list[Settled], claimed: list[_Claimed], notes: list[Note]) -> None:
+        self.settled, self.claimed, self.notes = settled, claimed, notes
         self.carried_on = self.recorded = False
         self.outcomes: dict[DispatchShard, list[wire_attempts.Outcome]] = {}
 
@@ -95,17 +72,18 @@ class Settler:
         store_failed: Callable[[DispatchShard, StoreFailed], None],
     ) -> None:
         self._producer, self._names, self._count, self._clock = producer, names, shards, clock
-        self._curve, self._metrics, self._store_failed = curve, metrics, store_failed
-        self._log = Log("settle")
+        self._curve, self._store_failed = curve, store_failed
+        self._counts = Counts(metrics, curve)
         self.on_settled: Callable[[DispatchShard, Row | None], None] = lambda shard, row: None
+        self.on_death: Callable[[Settled], None] = lambda settled: None
         self._settled: list[Settled] = []
         self._claimed: list[_Claimed] = []
+        self._notes: list[Note] = []
         self._tick: _Tick | None = None
         self._wanted = asyncio.Event()
-        self._idle = asyncio.Event()
+        self._idle, self._ticked = asyncio.Event(), asyncio.Event()
         self._idle.set()
         self._careful_until_ms = 0
-        self._delivered = metrics.attempts.labels("delivered")
 
     # -- what others hand in -------------------------------------------------------------------------------------------
     @property
@@ -113,8 +91,18 @@ class Settler:
         """Outcomes not yet recorded."""
         return len(self._settled) + (len(self._tick.settled) if self._tick else 0)
 
+    async def below(self, count: int) -> None:
+        """Returns when fewer outcomes than that wait."""
+        while self.waiting >= count:
+            await self._ticked.wait()
+
     def put(self, settled: Settled) -> None:
         self._settled.append(settled)
+        self._ask()
+
+    def note(self, note: Note) -> None:
+        """A record to be written with the outcomes handed in so far."""
+        self._notes.append(note)
         self._ask()
 
     def note_claims(
@@ -133,7 +121,7 @@ class Settler:
 
     async def flushed(self) -> None:
         """Everything handed in so far is settled."""
-        while self._settled or self._claimed or self._tick:
+        while self._settled or self._claimed or self._notes or self._tick:
             await self._idle.wait()
 
     def _ask(self) -> None:
@@ -148,8 +136,8 @@ class Settler:
             if not any(claimed.start for claimed in self._claimed):  # no attempt waits for this tick
                 await asyncio.sleep(TICK_S)
             self._wanted.clear()
-            self._tick = _Tick(self._settled, self._claimed)
-            self._settled, self._claimed = [], []
+            self._tick = _Tick(self._settled, self._claimed, self._notes)
+            self._settled, self._claimed, self._notes = [], [], []
         tick = self._tick
         if not tick.carried_on:
             await self._carry_on(tick)
@@ -159,7 +147,9 @@ class Settler:
             tick.recorded = True
         self._tick = None
         self._forget(tick)
-        if not self._settled and not self._claimed:
+        self._ticked.set()
+        self._ticked = asyncio.Event()
+        if not (self._settled or self._claimed or self._notes):
             self._idle.set()
 
     async def _carry_on(self, tick: _Tick) -> None:
@@ -167,12 +157,14 @@ class Settler:
         for settled in tick.settled:
             job, step = settled.row.job, settled.step
             if isinstance(step, Retry):
-                key = destination_key(job.tenant, job.destination)
                 topic = self._names.retry(self._curve.tiers[step.tier])
-                headers = wire_jobs.write(retried(job, step), settled.headers)
-                outbox.add(topic, settled.shard.number, key, settled.body, headers)
+                self._add_job(outbox, topic, retried(job, step), settled)
+            elif isinstance(step, Moved):
+                self._add_job(outbox, self._names.parked, moved(job, step), settled)
+            elif isinstance(step, Parked):
+                self._add_job(outbox, self._names.parked, parked(job), settled)
             elif isinstance(step, Dead):
-                status, error = _answered(settled.attempted)
+                status, error = answered(settled.attempted)
                 made = wire_dead.write(
                     job, settled.headers, settled.body, reason=step.reason, at_ms=now_ms, status=status, error=error
                 )
@@ -180,6 +172,10 @@ class Settler:
                 outbox.add(self._names.dlq, partition, made.key, made.value, made.headers)
         if len(outbox):
             await flush(outbox)
+
+    def _add_job(self, outbox: Outbox, topic: str, job: Job, settled: Settled) -> None:
+        key = destination_key(job.tenant, job.destination)
+        outbox.add(topic, partition_for(key, self._count), key, settled.body, wire_jobs.write(job, settled.headers))
 
     async def _record(self, tick: _Tick) -> None:
         outbox, topic, now_ms = self._producer.outbox(), self._names.attempts, self._clock.now_ms()
@@ -192,11 +188,14 @@ class Settler:
             for made in wire_attempts.write_claimed(claims, now_ms):
                 outbox.add(topic, claimed.shard.number, made.key, made.value, made.headers)
         for settled in tick.settled:
-            outcome, job = _outcome(settled, now_ms), settled.row.job
-            tick.outcomes.setdefault(settled.shard, []).append(outcome)
+            said, job = outcome(settled, now_ms), settled.row.job
+            tick.outcomes.setdefault(settled.shard, []).append(said)
             key = destination_key(job.tenant, job.destination)
-            headers = wire_attempts.write(outcome, settled.headers)
-            outbox.add(topic, settled.shard.number, key, wire_attempts.value(outcome), headers)
+            headers = wire_attempts.write(said, settled.headers)
+            outbox.add(topic, settled.shard.number, key, wire_attempts.value(said), headers)
+        for note in tick.notes:
+            if note.shard is None or not note.shard.closed:
+                outbox.add(note.topic, note.partition, *note.record)
         flushed = await flush(outbox)
         shards = {c.shard: None for c in tick.claimed} | {s.shard: None for s in tick.settled}
         left = {shard.number for shard in shards if shard.closed}  # their next opening has to read what is written here
@@ -210,7 +209,9 @@ class Settler:
                 claimed.start()
         by_shard: dict[DispatchShard, list[Settled]] = {}
         for settled in tick.settled:
-            self._count_outcome(settled)
+            self._counts.add(settled)
+            if isinstance(settled.step, Dead):
+                self.on_death(settled)
             by_shard.setdefault(settled.shard, []).append(settled)
         for shard, ended in by_shard.items():
             if shard.closed:
@@ -227,62 +228,10 @@ class Settler:
                 self.on_settled(shard, row)
 
     def _settle(self, shard: DispatchShard, batch: Any, settled: Settled) -> Row | None:
-        row = shard.settle(batch, settled.row, _finishes(settled))
-        if row is settled.row and isinstance(settled.step, Deferred):
+        if isinstance(settled.step, Parked):
+            return None  # it waits on; its copy takes its place when it is read
+        row = shard.settle(batch, settled.row, finishes(settled))
+        if row is not None and isinstance(settled.step, Deferred) and row.job.attempt == settled.row.job.attempt:
+            row.deferred_ms = settled.row.deferred_ms or self._clock.now_ms()
             shard.reschedule(batch, row, settled.step.until_ms, row.job._replace(reclaims=0))
         return row
-
-    def _count_outcome(self, settled: Settled) -> None:
-        step, attempted = settled.step, settled.attempted
-        if isinstance(step, Delivered) and attempted is not None:
-            self._delivered.inc()
-            ended_ms = attempted.started_ms + attempted.took_ms
-            self._metrics.latency.only().observe_ms(ended_ms - settled.row.job.received_at_ms)
-        elif isinstance(step, Retry):
-            self._metrics.attempts.labels("failed").inc()
-            self._metrics.retries.labels(self._curve.tiers[step.tier]).inc()
-        elif isinstance(step, Dead):
-            self._metrics.attempts.labels("dead").inc()
-            self._metrics.dead.labels(step.reason).inc()
-            self._log.info(Event.DEAD_LETTERED, reason=step.reason, delivery=settled.row.job.delivery_id.hex())
-        elif isinstance(step, Deferred) and attempted is not None:
-            self._metrics.not_charged.labels(attempted.result.error).inc()
-        if attempted is not None:
-            self._metrics.attempt_duration.only().observe_ms(attempted.took_ms)
-
-
-_KINDS = {
-    Delivered: OutcomeKind.DELIVERED,
-    Retry: OutcomeKind.FAILED,
-    Dead: OutcomeKind.DEAD,
-    Deferred: OutcomeKind.DEFERRED,
-}
-
-
-def _finishes(settled: Settled) -> Version:
-    kind = _KINDS[type(settled.step)]
-    return NOTHING if kind is OutcomeKind.DEFERRED else finished_up_to(kind, settled.row.job[1:3])
-
-
-def _outcome(settled: Settled, now_ms: int) -> wire_attempts.Outcome:
-    attempted, step = settled.attempted, settled.step
-    status, error = _answered(attempted)
-    due_ms = step.not_before_ms if isinstance(step, Retry) else step.until_ms if isinstance(step, Deferred) else 0
-    return wire_attempts.Outcome(
-        _KINDS[type(step)],
-        settled.row.job._replace(not_before_ms=due_ms),
-        attempted.started_ms if attempted else now_ms,
-        attempted.took_ms if attempted else 0,
-        status,
-        error,
-        step.reason if isinstance(step, Dead) else "",
-        attempted.answer if attempted else b"",
-    )
-
-
-def _answered(attempted: Attempted | None) -> tuple[int | None, str]:
-    """(status, error) of an attempt, as people read them."""
-    if attempted is None:
-        return None, ""
-    _, status, error, detail, _ = attempted.result
-    return status, f"{error}: {detail}" if detail else error

@@ -9,10 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agents import registry
-from agents.attempt import Attempter
-from agents.dispatch import Dispatcher
 from agents.dispatch_opening import DispatchShards
-from agents.dispatch_shard import DispatchShard
 from agents.epochs import Epochs
 from agents.inbox import Inbox
 from agents.inbox_opening import InboxShards
@@ -20,13 +17,11 @@ from agents.ingest import Ingest
 from agents.observer import Observer
 from agents.owner import OwnerLog, OwnerSetup
 from agents.queue_access import Queues
-from agents.settle import Settler
-from hub_app import __version__
+from hub_app.assembly_dispatch import dispatch_parts
 from hub_app.assembly_web import serve_web
-from hub_app.derived import egress_policy, kafka_config, topic_specs
+from hub_app.derived import kafka_config, topic_specs
 from hub_app.domain.backoff import Curve
 from hub_app.domain.errors import StoreFailed
-from hub_app.domain.ids import tenant_key
 from hub_app.kafka.patterns import PatternPlane
 from hub_app.kafka.plane import ShardPlane
 from hub_app.kafka.producer import HubProducer
@@ -46,13 +41,12 @@ from hub_app.topics import (
     OBSERVER_PATTERN,
     names,
     observed_source_of,
-    partition_for,
     source_of,
 )
 from hub_app.web.arrivals import Arrivals
-from tables.claims import ClaimFile
 from tables.datadir import DataDir
 from tables.globals import GlobalTable
+from tables.health import HealthTable
 from tables.keys import KeysTable
 from tables.memory import Memory
 from tables.meta import MetaTable
@@ -83,9 +77,9 @@ class Assembly:
         self.reader = RangeReader(self.config)
         self.subscriptions = SubscriptionsTable(self.names.subscriptions)
         self.keys, self.meta = KeysTable(self.names.keys), MetaTable(self.names.meta)
-        self.operations = OperationsTable(self.names.operations)
+        self.operations, self.health = OperationsTable(self.names.operations), HealthTable(self.names.health)
         self.tables: dict[str, GlobalTable[Any]] = {
-            table.topic: table for table in (self.subscriptions, self.keys, self.operations, self.meta)
+            table.topic: table for table in (self.subscriptions, self.keys, self.operations, self.health, self.meta)
         }
         self.tails = {topic: self._tail(table) for topic, table in self.tables.items()}
         self.ingests = settings.role in ("all", "ingest")
@@ -95,24 +89,21 @@ class Assembly:
 
     def hub(self) -> Hub:
         settings, clock = self.settings, self.ports.clock
-        settler, dispatcher, dispatch_shards = self._dispatch()
-        owner = self._owner(self._inbox_lease)
+        dispatch = dispatch_parts(self)
+        owner = self._owner(self.inbox_lease)
         meta_owner = self._owner(lambda: True, plain="meta-")
         epochs = Epochs(meta_owner, self.meta, clock=clock, entropy=self.ports.entropy)
         inbox = self._inbox()
         self.queues = self._queues(inbox)
         inbox_shards = self._inbox_shards(inbox, owner, epochs)
-        failures = self.failures = {
-            "inbox": inbox_shards.store_failed,
-            "dispatch": dispatch_shards.store_failed,
-        }
+        failures = self.failures = {"inbox": inbox_shards.store_failed, "dispatch": dispatch.shards.store_failed}
         channels = registry.register(
             self.app,
             ingest=self._ingest(),
             inbox=inbox,
-            dispatcher=dispatcher,
+            dispatcher=dispatch.dispatcher,
             observer=Observer(outbox=self.producer.outbox, names=self.names, shards=settings.shards),
-            shards=dispatch_shards.shards,
+            shards=dispatch.shards.shards,
             store_failed=lambda agent, shard, error: failures[agent](shard, error),
             metrics=self.metrics,
         )
@@ -129,14 +120,15 @@ class Assembly:
             tables=list(self.tables.values()),
             tails=list(self.tails.values()),
             close_ports=self.ports.close,
-            settler=settler,
-            dispatcher=dispatcher,
-            dispatch_shards=dispatch_shards,
+            settler=dispatch.settler,
+            dispatcher=dispatch.dispatcher,
+            dispatch_shards=dispatch.shards,
+            background={"upkeep": dispatch.upkeep.step, "changes": dispatch.shelf.step},
             owner=owner,
             ingest_plane=self._ingest_plane(channels.ingest.put) if self.ingests else None,
             observer_plane=self._observer_plane(channels.observer.put) if self.delivers else None,
             inbox_plane=self._inbox_plane(inbox_shards, channels.inbox.put) if self.ingests else None,
-            dispatch_plane=self._dispatch_plane(dispatch_shards, channels.dispatch.put) if self.delivers else None,
+            dispatch_plane=self._dispatch_plane(dispatch.shards, channels.dispatch.put) if self.delivers else None,
             close_web=_nothing,
             wake_polls=self._wake_polls,
         )
@@ -167,68 +159,6 @@ class Assembly:
             dedup_window_ms=settings.dedup_window_ms,
             events_retention_ms=settings.events_retention_ms,
             arrived=lambda shard, tenants: self.arrivals.notify_many(tenants),
-        )
-
-    def _dispatch(self) -> tuple[Settler, Dispatcher, DispatchShards]:
-        settings, ports = self.settings, self.ports
-
-        def failed(shard: DispatchShard, error: StoreFailed) -> None:
-            shards.store_failed(shard.number, error)
-
-        settler = Settler(
-            producer=self.producer,
-            names=self.names,
-            shards=settings.shards,
-            clock=ports.clock,
-            curve=self.curve,
-            metrics=self.metrics,
-            store_failed=failed,
-        )
-        claims = ClaimFile(self.data.path / "claims", settings.dispatch_workers)
-        dispatcher = Dispatcher(
-            claims=claims,
-            workers=settings.dispatch_workers,
-            claim_batch=settings.dispatch_claim_batch,
-            idle_interval_ms=settings.dispatch_idle_interval_ms,
-            attempter=self._attempter(),
-            settler=settler,
-            clock=ports.clock,
-            lease_valid=self._dispatch_lease,
-            metrics=self.metrics,
-            store_failed=failed,
-        )
-        settler.on_settled = dispatcher.settled
-        shards = DispatchShards(
-            dispatcher=dispatcher,
-            settler=settler,
-            reader=self.reader,
-            names=self.names,
-            data=self.data,
-            left=claims.left,
-            memory=self.memory,
-            clock=ports.clock,
-            metrics=self.metrics,
-            cluster_id=self._cluster_id,
-            reopen=lambda shard, reason: self._plane("dispatch_plane").reopen(shard, reason),
-            commit=lambda offsets: self._plane("dispatch_plane").commit(offsets),
-        )
-        return settler, dispatcher, shards
-
-    def _attempter(self) -> Attempter:
-        settings, ports = self.settings, self.ports
-        return Attempter(
-            subscriptions=self.subscriptions,
-            passed=lambda tenant, offset: self.subscriptions.offset(self._shard_of(tenant)) >= offset,
-            sender=ports.sender,
-            keyring=ports.keyring,
-            clock=ports.clock,
-            entropy=ports.entropy,
-            curve=self.curve,
-            policy=egress_policy(settings),
-            timeout_ms=settings.dispatch_timeout_ms,
-            connect_timeout_ms=settings.dispatch_connect_timeout_ms,
-            max_age_ms=settings.max_age_ms,
-            user_agent=f"streaming-hub/{__version__}",
         )
 
     def _owner(self, lease: Callable[[], bool], *, plain: str = "") -> OwnerLog:
@@ -262,7 +192,7 @@ class Assembly:
             subscriptions=self.subscriptions,
             keyring=self.ports.keyring,
             events_retention_ms=self.settings.events_retention_ms,
-            alive=lambda shard: shard in inbox.shards and self._inbox_lease(),
+            alive=lambda shard: shard in inbox.shards and self.inbox_lease(),
             failed=self._inbox_failed,
         )
 
@@ -286,11 +216,11 @@ class Assembly:
             data=self.data,
             memory=self.memory,
             dedup_window_ms=self.settings.dedup_window_ms,
-            cluster_id=self._cluster_id,
+            cluster_id=self.cluster_id,
             epoch=self.meta.epoch,
             raise_epoch=raise_epoch,
             left=lambda shard: self.arrivals.notify_all(),
-            reopen=lambda shard, reason: self._plane("inbox_plane").reopen(shard, reason),
+            reopen=lambda shard, reason: self.plane("inbox_plane").reopen(shard, reason),
         )
 
     # -- the planes ----------------------------------------------------------------------------------------------------
@@ -351,23 +281,20 @@ class Assembly:
     def _tail(self, table: GlobalTable[Any]) -> TopicTail:
         return TopicTail(self.config, table.topic, table.apply, reset=table.reset, **self._watched())
 
-    def _plane(self, name: str) -> ShardPlane:
+    def plane(self, name: str) -> ShardPlane:
         plane = getattr(self.built, name)
         assert isinstance(plane, ShardPlane)
         return plane
 
-    def _dispatch_lease(self, now_ms: int) -> bool:
-        return self._plane("dispatch_plane").lease.valid(now_ms)
+    def dispatch_lease(self, now_ms: int) -> bool:
+        return self.plane("dispatch_plane").lease.valid(now_ms)
 
-    def _inbox_lease(self) -> bool:
-        return self._plane("inbox_plane").lease.valid(self.ports.clock.monotonic_ms())
+    def inbox_lease(self) -> bool:
+        return self.plane("inbox_plane").lease.valid(self.ports.clock.monotonic_ms())
 
-    def _cluster_id(self) -> str:
+    def cluster_id(self) -> str:
         assert self.built is not None
         return self.built.cluster_id
-
-    def _shard_of(self, tenant: str) -> int:
-        return partition_for(tenant_key(tenant), self.settings.shards)
 
 
 async def _nothing() -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from agents.archive import Archive
 from agents.dead_letters import DeadLetters
+from agents.disabling import Disabler
 from agents.history import Histories
 from agents.inbox import Inbox
 from agents.observer import readmit
@@ -55,6 +56,8 @@ def _deps(parts: Assembly, hub: Hub, inbox: Inbox) -> WebDeps:
     keys_tail = parts.tails[parts.names.keys]
     operation_store = OperationStore(hub.owner, parts.operations, **changes)
     operations, dead_letters = _background(parts, hub, inbox, owners, operation_store)
+    subscription_store = SubscriptionStore(hub.owner, parts.subscriptions, **changes)
+    hub.background["disabling"] = _disabler(parts, inbox, subscription_store).step
     return WebDeps(
         **_shared(parts, hub),
         settings=settings,
@@ -63,7 +66,7 @@ def _deps(parts: Assembly, hub: Hub, inbox: Inbox) -> WebDeps:
         clock=clock,
         keys_tail=KeysTail(read_to_end=keys_tail.all_read_to_end, started=hub.started.is_set),
         key_store=KeyStore(hub.owner, parts.keys, **changes),
-        subscription_store=SubscriptionStore(hub.owner, parts.subscriptions, **changes),
+        subscription_store=subscription_store,
         operation_store=operation_store,
         operation_begun=operations.wake,
         dead_letters=dead_letters,
@@ -125,6 +128,23 @@ def _background(
     follower = Follower(parts.config, wanted=views.wanted, deliver=views.deliver, recreated=views.recreated)
     hub.background |= {"operations": operations.step, "follower": follower.step}
     return operations, dead_letters
+
+
+def _disabler(parts: Assembly, inbox: Inbox, store: SubscriptionStore) -> Disabler:
+    """Changes subscriptions as the API does, through the same store."""
+    made = Disabler(
+        health=parts.health,
+        subscriptions=parts.subscriptions,
+        replace=store.replace,
+        owned=lambda shard: shard in inbox.shards and parts.inbox_lease(),
+        shards=parts.settings.shards,
+        producer=parts.producer,
+        topic=parts.names.operator,
+        clock=parts.ports.clock,
+        metrics=parts.metrics,
+    )
+    parts.subscriptions.watchers += (made.subscription_changed,)
+    return made
 
 
 def _owners(parts: Assembly, hub: Hub, inbox: Inbox, admin: Any) -> InboxOwners:

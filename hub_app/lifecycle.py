@@ -135,7 +135,7 @@ class Planes(mode.Service):  # type: ignore[misc]
         await self._refuse_taken_instance()
         for tail in hub.tails:
             await self._run(tail)
-        hub.standing.report("start", "reading subscriptions, keys and meta")
+        hub.standing.report("start", "reading what all workers share")
         for tail in hub.tails:
             await _until_done(tail.all_read_to_end)
         self._forever("settle", hub.settler.step)

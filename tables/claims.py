@@ -35,7 +35,7 @@ class ClaimFile:
         path.write_bytes(bytes(size))
         with path.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), size)
-        self._free = list(range(slots))
+        self._slots, self._free = slots, list(range(slots))
 
     def take(self, shard: int, delivery_id: bytes, claim: Claim) -> int:
         """Records a claim; returns its slot. IndexError when there are more claims than workers."""
@@ -47,6 +47,11 @@ class ClaimFile:
         """The attempt ended, whatever came of it."""
         self._map[slot * _SLOT.size] = 0
         self._free.append(slot)
+
+    @property
+    def in_use(self) -> int:
+        """Attempts that were claimed and have not ended."""
+        return self._slots - len(self._free)
 
     def close(self) -> None:
         self._map.close()

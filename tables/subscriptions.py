@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from hub_app.domain.idempotency import Answer
@@ -26,6 +26,9 @@ class SubscriptionsTable(GlobalTable[wire.Stored]):
 
     def __init__(self, topic: str) -> None:
         super().__init__(topic)
+        self.watchers: tuple[Callable[[Subscription | None, Subscription | None], None], ...] = ()
+        """Called with what a subscription was and what it is, once the table has taken the change in; None where there
+        was, or is, none. Must not raise, nor wait."""
         self._tenants: dict[str, dict[str, Held]] = {}
         self._gone: dict[tuple[str, str], tuple[Answer, ...]] = {}
         self._indexes: dict[str, Index] = {}
@@ -92,20 +95,28 @@ class SubscriptionsTable(GlobalTable[wire.Stored]):
             return
         self._gone.pop((row.tenant, row.id), None)
         rows = self._tenants.setdefault(row.tenant, {})
-        self._count += row.id not in rows
+        before = rows.get(row.id)
+        self._count += before is None
         rows[row.id] = Held(row.subscription, row.answers)
         self._changed(row.tenant)
+        self._tell(before, row.subscription)
 
     def _drop(self, key: bytes) -> None:
         tenant, _, id = key.decode(errors="replace").partition("\x1f")
         self._gone.pop((tenant, id), None)
         rows = self._tenants.get(tenant)
-        if rows is not None and rows.pop(id, None) is not None:
+        before = rows.pop(id, None) if rows is not None else None
+        if before is not None:
             self._count -= 1
             self._changed(tenant)
             if not rows:
                 del self._tenants[tenant]
+            self._tell(before, None)
 
     def _changed(self, tenant: str) -> None:
         self._indexes.pop(tenant, None)
         self._queues.pop(tenant, None)
+
+    def _tell(self, before: Held | None, now: Subscription | None) -> None:
+        for watcher in self.watchers:
+            watcher(before.subscription if before else None, now)

@@ -15,6 +15,8 @@ from hub_app.domain.limits import HOUR_MS, SUSPENDED_MS_MAX
 MAX_AGE_MS: Final = 24 * HOUR_MS
 DEFER_MS_MIN: Final = 15_000
 DEFER_MS_MAX: Final = 30_000
+ALONE_FROM: Final = 2
+"""Interrupted so often, a job runs alone in its worker, so that bystanders of a killer are not buried with it."""
 
 Version = tuple[int, int]
 """(attempt, moves): a retry is (n + 1, 0), a copy of a waiting job (n, m + 1). The higher stands for the job."""
@@ -140,7 +142,28 @@ class Deferred(NamedTuple):
     until_ms: int
 
 
-NextStep = Delivered | Retry | Dead | Deferred
+class Moved(NamedTuple):
+    """The same attempt goes on at the subscription's new address. `subscriptions_offset`: where that was read."""
+
+    destination: str
+    subscriptions_offset: int
+
+
+class Parked(NamedTuple):
+    """A waiting job is copied to where the log will be kept for longer; nothing else changes."""
+
+
+NextStep = Delivered | Retry | Dead | Deferred | Moved | Parked
+
+OUTCOMES: Final = {
+    Delivered: OutcomeKind.DELIVERED,
+    Retry: OutcomeKind.FAILED,
+    Dead: OutcomeKind.DEAD,
+    Deferred: OutcomeKind.DEFERRED,
+    Moved: OutcomeKind.MOVED,
+    Parked: OutcomeKind.PARKED,
+}
+"""What the attempts log says of each step."""
 
 
 def is_last(job: Job, *, curve: Curve, started_at_ms: int, max_age_ms: int = MAX_AGE_MS) -> bool:
@@ -187,9 +210,15 @@ def deferred(job: Job, step: Deferred) -> Job:
     return job._replace(not_before_ms=step.until_ms, reclaims=0)
 
 
-def moved(job: Job, *, destination: str, subscriptions_offset: int) -> Job:
+def moved(job: Job, step: Moved) -> Job:
     """The copy that carries a waiting job on, to where its destination lies now."""
-    return job._replace(moves=job.moves + 1, destination=destination, subscriptions_offset=subscriptions_offset)
+    destination, offset = step
+    return job._replace(moves=job.moves + 1, destination=destination, subscriptions_offset=offset)
+
+
+def parked(job: Job) -> Job:
+    """The copy of a waiting job."""
+    return job._replace(moves=job.moves + 1)
 
 
 def overstayed(*, inactive_since_ms: int | None, deferred_since_ms: int | None, now_ms: int) -> DeadReason | None:

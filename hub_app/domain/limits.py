@@ -131,6 +131,10 @@ PUBLISH_EVENTS_MAX = 1_000
 # -- a job's life: docs/delivery.md, "Back-off curve" and "Auto-disable" -----------------------------------------------
 SUSPENDED_MS_MAX = 96 * HOUR_MS
 """After its subscription became inactive, or after it was first deferred, a job is given up at this age."""
+PARK_BEHIND_RECORDS = 50_000
+"""A waiting job that holds a low-water mark further behind the head than this is copied ahead, once."""
+PARK_SLACK_RECORDS = 12_500
+"""And so many more before anybody looks: finding such jobs costs a look at all of a shard's."""
 OUTAGE_MS_MAX = 7 * DAY_MS
 """The whole fleet may be down for this long without a loss."""
 

@@ -18,6 +18,8 @@ OVERLAP_MS_MAX: Final = 7 * DAY_MS
 OVERLAP_MS_DEFAULT: Final = DAY_MS
 BY_REQUEST: Final = "by_request"
 """The reason of a subscription that a person created or left disabled."""
+FAILING: Final = "failing"
+"""The reason of one that was disabled because its sink only failed."""
 
 
 class Verification(StrEnum):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 
 import mode
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
@@ -43,7 +43,7 @@ class RangeReader(mode.Service):  # type: ignore[misc]
         *,
         isolation_level: Isolation = "read_uncommitted",
         records_max: int = 2_000,
-    ) -> AsyncIterator[Sequence[ConsumerRecord]]:
+    ) -> AsyncGenerator[Sequence[ConsumerRecord], None]:
         """Batches of records with start <= offset < stop, ending when the position reaches `stop`, records or not
         (control records, compaction). A start below the log's beginning begins at the beginning; a log that ends
         below `stop` ends the reading (re-created). With read_committed, `stop` should come from `end_offsets` of that

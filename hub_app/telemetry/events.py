@@ -72,6 +72,7 @@ class Event(StrEnum):
     SUBSCRIPTION_NOT_VERIFIED = "subscription_not_verified"
     SUBSCRIPTION_CHANGED = "subscription_changed"
     SECRET_ROTATED = "secret_rotated"
+    SUBSCRIPTION_DISABLED = "subscription_disabled"
     SUBSCRIPTION_DELETED = "subscription_deleted"
     READMITTED = "readmitted"
     REDRIVEN = "redriven"

@@ -37,12 +37,15 @@ class Metrics:
         self.retries = r.counter("hub_retries_total", "Deliveries sent to a retry tier", "tier")
         self.dead = r.counter("hub_dead_letters_total", "Deliveries given up", "reason")
         self.reclaims = r.counter("hub_reclaims_total", "Claims found interrupted")
+        self.parked = r.counter("hub_parked_total", "Waiting deliveries copied ahead in the log")
+        self.breakers_open = r.gauge("hub_breakers_open", "Destinations of this worker whose breaker is not closed")
         self.in_flight = r.gauge("hub_attempts_in_flight", "Attempts being made now")
         self.backlog_jobs = r.gauge("hub_backlog_jobs", "Unfinished deliveries in this worker's dispatch shards")
         self.latency = r.histogram(
             "hub_delivery_latency_seconds", "From received by the hub to delivered", bounds_ms=LATENCY_MS
         )
         self.attempt_duration = r.histogram("hub_attempt_seconds", "One attempt, start to end", bounds_ms=FAST_MS)
+        self.disabled = r.counter("hub_subscriptions_disabled_total", "Subscriptions disabled for their failures")
         # the no-loss plane
         self.batches = r.counter("hub_batches_total", "Batches finished", "source")
         self.batch_failures = r.counter("hub_batch_failures_total", "Batches that failed and were rewound", "source")

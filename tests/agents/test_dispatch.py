@@ -6,158 +6,41 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from agents.attempt import HOLD_MS, UNKNOWN_MS, Attempter
-from agents.dispatch import UNSETTLED_MAX, Dispatcher
+from agents.attempt import UNKNOWN_MS
+from agents.dispatch import UNSETTLED_MAX
 from agents.dispatch_shard import DispatchShard
-from agents.settle import Settler
-from hub_app.domain.backoff import DEFAULT_CURVE
-from hub_app.domain.egress import EgressPolicy
-from hub_app.domain.errors import StoreFailed
-from hub_app.domain.limits import HOUR_MS, SUSPENDED_MS_MAX
-from hub_app.domain.subscription import Subscription, Verification, WebhookSink
-from hub_app.kafka.batch import Batch
+from hub_app.domain.limits import SUSPENDED_MS_MAX
 from hub_app.ports import Answer, Failure, Request
-from hub_app.telemetry.metrics import Metrics
-from hub_app.wire import attempts as wire_attempts
-from hub_app.wire import dead_letters as wire_dead
 from tables.claims import ClaimFile
-from tests.fakes.entropy import FakeEntropy
-from tests.fakes.keyring import FakeKeyring
-from tests.fakes.log import FakeLog
-from tests.fakes.sender import FakeSender, accepts, answers
+from tests.fakes.sender import accepts, answers
 from tests.simulation import clockwork
-from tests.simulation.clockwork import START_MS, SimClock
-from tests.support.dispatching import NAMES, PLACE, Feed, job, open_shard, stored
-
-TIMEOUT_MS = 10_000
-
-
-def subscription(keyring: FakeKeyring, **changes: Any) -> Subscription:
-    plain: dict[str, Any] = {
-        "id": "sub",
-        "tenant": "t",
-        "name": "n",
-        "event_types": ("*",),
-        "origin": (),
-        "filters": (),
-        "sink": WebhookSink(url=PLACE[1]),
-        "destination": PLACE[1],
-        "enabled": True,
-        "verification_state": Verification.ACTIVE,
-        "disabled_reason": None,
-        "disabled_at_ms": None,
-        "enabled_at_ms": START_MS,
-        "inactive_since_ms": None,
-        "created_at_ms": START_MS,
-        "updated_at_ms": START_MS,
-        "revision": 1,
-        "secret": keyring.seal(
-            b"whsec_" + b"MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=", context="t\x1fsub\x1fsecret"
-        ),
-    }
-    return Subscription(**{**plain, **changes})
-
-
-class Subscriptions:
-    """The subscriptions table, as far as an attempt asks it."""
-
-    def __init__(self) -> None:
-        self.rows: dict[str, Subscription] = {}
-        self.offset = 10
-
-    def get(self, tenant: str, id: str) -> Subscription | None:
-        return self.rows.get(id)
+from tests.support.dispatch_bench import TIMEOUT_MS, Worker, World
+from tests.support.dispatching import NAMES, Feed, job, open_shard, stored
 
 
 class Bench:
+    """A worker that has just started, in a world of its own."""
+
     def __init__(self, folder: Path, workers: int = 8) -> None:
-        self.clock = SimClock(asyncio.get_running_loop())
-        self.log = FakeLog(self.clock.now_ms)
-        self.sender = FakeSender(accepts)
-        self.keyring = FakeKeyring("k1")
-        self.subscriptions = Subscriptions()
-        self.subscriptions.rows["sub"] = subscription(self.keyring)
-        self.lease = True
-        self.failed: list[int] = []
+        self.world = World(folder)
+        self.worker = Worker(self.world, workers=workers)
+        self.worker.put(self.world.subscription())
+        self.clock, self.log, self.sender = self.world.clock, self.world.log, self.world.sender
+        self.dispatcher, self.failed = self.worker.dispatcher, self.worker.failed
         self.claims_path = folder / "claims"
-        metrics = Metrics()
-        self.settler = Settler(
-            producer=cast("Any", self.log),
-            names=NAMES,
-            shards=1,
-            clock=self.clock,
-            curve=DEFAULT_CURVE,
-            metrics=metrics,
-            store_failed=self._store_failed,
-        )
-        self.dispatcher = Dispatcher(
-            workers=workers,
-            claim_batch=16,
-            idle_interval_ms=250,
-            attempter=Attempter(
-                subscriptions=cast("Any", self.subscriptions),
-                passed=lambda tenant, offset: self.subscriptions.offset > offset,
-                sender=self.sender,
-                keyring=self.keyring,
-                clock=self.clock,
-                entropy=FakeEntropy(),
-                curve=DEFAULT_CURVE,
-                policy=EgressPolicy(allow_private=True),
-                timeout_ms=TIMEOUT_MS,
-                connect_timeout_ms=5_000,
-                max_age_ms=24 * HOUR_MS,
-                user_agent="streaming-hub/test",
-            ),
-            settler=self.settler,
-            claims=ClaimFile(self.claims_path, workers),
-            clock=self.clock,
-            lease_valid=lambda now_ms: self.lease,
-            metrics=metrics,
-            store_failed=self._store_failed,
-        )
-        self.settler.on_settled = self.dispatcher.settled
-        self.shard = open_shard()
-        self.dispatcher.heads.open(self.shard, [])
-        self.dispatcher.resume_when_ready(self.shard)
-        self.feed = Feed(self.shard)
-        self.loop = asyncio.create_task(self._settle())
+        self.deliver, self.outcomes, self.reasons = self.world.deliver, self.world.outcomes, self.world.reasons
 
-    def _store_failed(self, shard: DispatchShard, _error: StoreFailed) -> None:
-        self.failed.append(shard.number)
-        shard.closed = True
-        self.dispatcher.heads.suspend(shard)
-
-    async def _settle(self) -> None:
-        while True:
-            await self.settler.step()
-
-    def deliver(self, *jobs: Any) -> None:
-        records = self.feed.records(NAMES.deliveries, *jobs)
-        batch = Batch(
-            shard=0,
-            topic=NAMES.deliveries,
-            partition=0,
-            records=cast("Any", records),
-            next_offset=records[-1].offset + 1,
-            settled=lambda batch, error: None,
-        )
-        self.dispatcher.take_in(self.shard, batch)
+    @property
+    def shard(self) -> DispatchShard:
+        return self.worker.shard
 
     @property
     def sent(self) -> int:
-        return len(self.sender.requests)
-
-    def outcomes(self) -> list[str]:
-        entries = [wire_attempts.read(entry.headers, entry.value) for entry in self.log.records(NAMES.attempts)]
-        return [entry.kind.value for entry in entries if isinstance(entry, wire_attempts.Outcome)]
-
-    def reasons(self) -> list[str]:
-        letters = [wire_dead.read(entry.headers, entry.value) for entry in self.log.records(NAMES.dlq)]
-        return [letter.reason for letter in letters if isinstance(letter, wire_dead.DeadLetter)]
+        return self.world.sent
 
 
 Story = Callable[[Bench], Awaitable[None]]
@@ -169,7 +52,9 @@ def play(tmp_path: Path) -> Callable[[Story], None]:
 
     def run(story: Story, **options: Any) -> None:
         async def told() -> None:
-            await story(Bench(tmp_path, **options))
+            bench = Bench(tmp_path, **options)
+            await bench.worker.start()
+            await story(bench)
 
         clockwork.run(told)
 
@@ -188,7 +73,7 @@ def test_a_due_job_is_attempted_at_once(play: Callable[[Story], None]) -> None:
     async def story(bench: Bench) -> None:
         with takes(0.0, 0.1):
             bench.deliver(job(1), job(2))
-            while stored(bench.shard):
+            while len(bench.outcomes()) < 2:
                 await asyncio.sleep(0.005)
         assert (bench.sent, bench.outcomes()) == (2, ["delivered", "delivered"])
         assert bench.shard.low_marks()[NAMES.deliveries] == 2
@@ -230,11 +115,11 @@ def test_no_destination_has_more_than_half_of_the_workers(play: Callable[..., No
 
 def test_nothing_is_claimed_without_a_lease(play: Callable[[Story], None]) -> None:
     async def story(bench: Bench) -> None:
-        bench.lease = False
+        bench.worker.lease = False
         bench.deliver(job(1))
         await asyncio.sleep(5)
         assert bench.sent == 0
-        bench.lease = True
+        bench.worker.lease = True
         await asyncio.sleep(0.3)
         assert bench.sent == 1
 
@@ -246,7 +131,7 @@ def test_nothing_is_claimed_while_too_many_outcomes_wait_for_kafka(play: Callabl
         bench.log.gate.clear()
         bench.deliver(*(job(seq) for seq in range(UNSETTLED_MAX + 200)))
         await asyncio.sleep(60)
-        assert UNSETTLED_MAX <= bench.sent <= UNSETTLED_MAX + bench.dispatcher.workers
+        assert UNSETTLED_MAX <= bench.sent <= UNSETTLED_MAX + bench.dispatcher.heads.scheduler.workers
         bench.log.gate.set()
         await asyncio.sleep(60)
         assert (bench.sent, stored(bench.shard)) == (UNSETTLED_MAX + 200, {})
@@ -299,8 +184,8 @@ def test_a_drain_waits_for_attempts_in_hand_and_claims_nothing_more(play: Callab
 # -- jobs without somebody to deliver to -------------------------------------------------------------------------------
 def test_the_subscription_was_deleted(play: Callable[[Story], None]) -> None:
     async def story(bench: Bench) -> None:
-        del bench.subscriptions.rows["sub"]
-        bench.deliver(job(1, subscriptions_offset=9))
+        bench.worker.delete()
+        bench.deliver(job(1, subscriptions_offset=1))
         await asyncio.sleep(0.2)
         assert (bench.sent, bench.reasons(), bench.outcomes()) == (0, ["subscription_deleted"], ["dead"])
         assert (stored(bench.shard), bench.shard.low_marks()[NAMES.deliveries]) == ({}, 1)
@@ -310,40 +195,23 @@ def test_the_subscription_was_deleted(play: Callable[[Story], None]) -> None:
 
 def test_the_table_has_not_reached_the_subscription(play: Callable[[Story], None]) -> None:
     async def story(bench: Bench) -> None:
-        there = bench.subscriptions.rows.pop("sub")
-        bench.deliver(job(1, subscriptions_offset=10))
+        bench.deliver(job(1, subscription="new", subscriptions_offset=2))
         await asyncio.sleep(3 * UNKNOWN_MS / 1_000)
         assert (bench.sent, bench.reasons(), bench.outcomes()) == (0, [], [])
-        bench.subscriptions.rows["sub"], bench.subscriptions.offset = there, 11
+        bench.worker.put(bench.world.subscription(id="new"))
         await asyncio.sleep(UNKNOWN_MS / 1_000 + 0.3)
         assert (bench.sent, bench.outcomes()) == (1, ["delivered"])
 
     play(story)
 
 
-@pytest.mark.parametrize("changes", [{"enabled": False}, {"verification_state": Verification.PENDING}])
-def test_the_subscription_receives_nothing_for_now(play: Callable[[Story], None], changes: dict[str, Any]) -> None:
-    async def story(bench: Bench) -> None:
-        now_ms = bench.clock.now_ms()
-        receives = bench.subscriptions.rows["sub"]
-        bench.subscriptions.rows["sub"] = subscription(bench.keyring, inactive_since_ms=now_ms, **changes)
-        bench.deliver(job(1))
-        await asyncio.sleep(3 * HOLD_MS / 1_000)
-        assert (bench.sent, bench.reasons(), bench.outcomes()) == (0, [], [])
-        bench.subscriptions.rows["sub"] = receives
-        await asyncio.sleep(HOLD_MS / 1_000 + 0.3)
-        assert bench.outcomes() == ["delivered"]
-
-    play(story)
-
-
-@pytest.mark.parametrize(("late_ms", "reasons"), [(-2 * HOLD_MS, []), (HOLD_MS, ["disabled"])])
+@pytest.mark.parametrize(("late_ms", "reasons"), [(-60_000, []), (0, ["disabled"])])
 def test_the_subscription_received_nothing_for_too_long(
     play: Callable[[Story], None], late_ms: int, reasons: list[str]
 ) -> None:
     async def story(bench: Bench) -> None:
         since_ms = bench.clock.now_ms() - SUSPENDED_MS_MAX - late_ms
-        bench.subscriptions.rows["sub"] = subscription(bench.keyring, enabled=False, inactive_since_ms=since_ms)
+        bench.worker.change(enabled=False, inactive_since_ms=since_ms)
         bench.deliver(job(1))
         await asyncio.sleep(0.2)
         assert (bench.sent, bench.reasons()) == (0, reasons)
@@ -359,7 +227,7 @@ def test_a_claim_that_was_recorded_late_is_not_attempted(
     """Whoever has the shard by then may have counted it as interrupted."""
 
     async def story(bench: Bench) -> None:
-        bench.settler.be_careful()
+        bench.worker.settler.be_careful()
         bench.log.gate.clear()
         bench.deliver(job(1))
         await asyncio.sleep(outage_s)
@@ -377,22 +245,16 @@ def test_a_claim_that_was_recorded_late_is_not_attempted(
 # -- our own faults ----------------------------------------------------------------------------------------------------
 def test_a_secret_that_cannot_be_opened_is_not_charged(play: Callable[[Story], None]) -> None:
     async def story(bench: Bench) -> None:
-        good = bench.subscriptions.rows["sub"]
-        bench.subscriptions.rows["sub"] = subscription(bench.keyring, secret="fake.none")
+        bench.worker.change(secret="fake.none")
         bench.deliver(job(1))
         await asyncio.sleep(1)
         assert (bench.sent, bench.outcomes()) == (0, ["deferred"])
-        bench.subscriptions.rows["sub"] = good
+        bench.worker.put(bench.world.subscription())
         await asyncio.sleep(31)
         assert (bench.sent, bench.outcomes()) == (1, ["deferred", "delivered"])
-        assert wire_attempts_of(bench)[-1].job.attempt == 1
+        assert bench.world.told()[-1].job.attempt == 1
 
     play(story)
-
-
-def wire_attempts_of(bench: Bench) -> list[wire_attempts.Outcome]:
-    entries = [wire_attempts.read(entry.headers, entry.value) for entry in bench.log.records(NAMES.attempts)]
-    return [entry for entry in entries if isinstance(entry, wire_attempts.Outcome)]
 
 
 def test_a_sender_that_raises_is_our_fault(play: Callable[[Story], None]) -> None:
@@ -434,6 +296,6 @@ def test_a_failure_is_carried_to_its_tier(play: Callable[[Story], None]) -> None
         await asyncio.sleep(1)
         assert sorted(bench.outcomes()) == ["dead", "failed"]
         assert (bench.reasons(), len(bench.log.records(NAMES.retry("10s")))) == (["exhausted"], 1)
-        assert stored(bench.shard) == {}
+        assert stored(bench.shard).keys() == {(1, 2, 0)}
 
     play(story)

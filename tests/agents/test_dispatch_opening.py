@@ -12,20 +12,25 @@ import pytest
 from agents.attempt import Attempted, Go
 from agents.dispatch import CLAIM_MARGIN_MS, Dispatcher
 from agents.dispatch_opening import LOOK_BACK_MS, DispatchShards
+from agents.dispatch_shard import DispatchShard
+from agents.heads import Heads
 from agents.settle import Settler
+from agents.unattempted import Unattempted
 from hub_app.domain.backoff import DEFAULT_CURVE
 from hub_app.domain.delivery import Delivered, Job, OutcomeKind, Result, ResultKind
 from hub_app.domain.errors import StoreFailed
+from hub_app.domain.fairness import Scheduler
 from hub_app.kafka.batch import Batch
 from hub_app.telemetry.metrics import Metrics
 from hub_app.wire import attempts as wire_attempts
 from hub_app.wire import jobs as wire_jobs
 from tables.claims import Claim, ClaimFile
+from tables.jobs import Row
 from tests.fakes.log import Entry, FakeLog
 from tests.fakes.store import Disk, MemoryStore
 from tests.simulation import clockwork
 from tests.simulation.clockwork import SimClock
-from tests.support.dispatching import CARRIED, NAMES, RETRY, TOPICS, job, stored
+from tests.support.dispatching import CARRIED, LASTS, NAMES, RETRY, TOPICS, calm_health, job, nothing_to_read, stored
 
 TIMEOUT_MS = 4_000
 DELIVERIES = NAMES.deliveries
@@ -66,10 +71,13 @@ class Worker:
             clock=clock,
             curve=DEFAULT_CURVE,
             metrics=metrics,
-            store_failed=lambda shard, error: self.shards.store_failed(shard.number, error),
+            store_failed=self._failed,
         )
+        heads = Heads(Scheduler(8), store_failed=self._failed)
         self.dispatcher = Dispatcher(
-            workers=8,
+            heads=heads,
+            health=calm_health(clock, self.settler),
+            unattempted=Unattempted(heads=heads, settler=self.settler, clock=clock, store_failed=self._failed),
             claim_batch=16,
             idle_interval_ms=250,
             attempter=cast("Any", self),
@@ -78,7 +86,6 @@ class Worker:
             clock=clock,
             lease_valid=lambda now_ms: True,
             metrics=metrics,
-            store_failed=lambda shard, error: self.shards.store_failed(shard.number, error),
         )
         self.settler.on_settled = self.dispatcher.settled
         self.shards = DispatchShards(
@@ -94,6 +101,9 @@ class Worker:
             cluster_id=lambda: "cluster",
             reopen=lambda shard, reason: self.reopened.append(shard),
             commit=lambda moved: self.commits.append(dict(moved)),
+            lasts=LASTS,
+            read_health=nothing_to_read,
+            on_opened=lambda shard: None,
             open_store=cast("Any", self._open_store),
         )
         self._work = asyncio.create_task(self._settle())
@@ -101,7 +111,7 @@ class Worker:
     # -- what the parts ask --------------------------------------------------------------------------------------------
     timeout_ms = TIMEOUT_MS
 
-    def may(self, job: Job, now_ms: int) -> Go:
+    def may(self, row: Row, now_ms: int) -> Go:
         return Go(cast("Any", None))
 
     async def make(self, job: Job, subscription: Any, headers: Any, body: bytes) -> Attempted:
@@ -118,6 +128,9 @@ class Worker:
         store = MemoryStore.open(self.disk, folder, **more)
         self.stores.append(store)
         return store
+
+    def _failed(self, shard: DispatchShard, error: StoreFailed) -> None:
+        self.shards.store_failed(shard.number, error)
 
     async def _settle(self) -> None:
         while True:

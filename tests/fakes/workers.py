@@ -124,7 +124,7 @@ class Cluster:
         """A dispatch shard with real tables, made when it is first asked for."""
         if shard not in self.sinks:
             store = self._open(f"dispatch-{shard}", shard, (*jobs.FAMILIES, *history.FAMILIES))
-            self.sinks[shard] = DispatchShard(shard, jobs.JobTable(store, shard))
+            self.sinks[shard] = DispatchShard(shard, jobs.JobTable(store, shard, jobs.LastRule(8, 24 * 3_600_000)))
         return self.sinks[shard]
 
     def _store(self, shard: int) -> ShardStore:

@@ -17,7 +17,7 @@ FUNCTION_LINES_MAX = 50
 # One idea that reads better whole. A module below the soft cap again leaves this list.
 ALLOWED_ABOVE_SOFT_CAP: dict[str, str] = {
     "agents/queues.py": "one tick: decide, bury, record, write, answer",
-    "agents/settle.py": "three writes of one tick, in their order",
+    "agents/heads.py": "one order in memory, and what enters and leaves it",
     "hub_app/lifecycle.py": "what starts after what, and how it ends",
     "hub_app/domain/cloudevents.py": "the verdict, its careful and its ordinary way",
     "hub_app/assembly.py": "every part of a worker, tied together in one place",
@@ -30,6 +30,7 @@ ALLOWED_ABOVE_SOFT_CAP: dict[str, str] = {
     "hub_app/kafka/plane.py": "shards come, are opened, deliver, and go",
     "hub_app/kafka/producer.py": "one machine: send, refuse, halve, replace",
     "hub_app/settings/fields.py": "one row a setting",
+    "tables/jobs.py": "every key that one waiting job has",
     "hub_app/web/schemas.py": "every schema of the API's document, one table",
     "tables/shard.py": "one folder's life, from opening to closing",
 }

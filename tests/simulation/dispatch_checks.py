@@ -123,8 +123,8 @@ class Checks:
         self.running[key].append(worker)
         place = (name, job.tenant, job.destination)
         self.flying[place] += 1
-        if self.flying[place] > max(1, worker.dispatcher.workers // 2):
-            self.problem(f"{self.flying[place]} of {worker.dispatcher.workers} workers attempt {place}")
+        if self.flying[place] > max(1, worker.dispatcher.heads.scheduler.workers // 2):
+            self.problem(f"{self.flying[place]} of {worker.dispatcher.heads.scheduler.workers} workers attempt {place}")
 
     def ends(self, worker: DispatchWorker, job: Job) -> None:
         self.running[job.delivery_id].remove(worker)

@@ -15,15 +15,17 @@ from agents.dispatch_opening import DispatchShards
 from agents.dispatch_shard import DispatchShard
 from agents.heads import Heads
 from agents.settle import Settler
+from agents.unattempted import Unattempted
 from hub_app.domain.backoff import Curve
 from hub_app.domain.delivery import Dead, Deferred, Job, Result, next_step
-from hub_app.domain.errors import StoreFull
+from hub_app.domain.errors import StoreFailed, StoreFull
 from hub_app.domain.fairness import Scheduler
 from hub_app.kafka.batch import Batch
 from hub_app.telemetry.metrics import Metrics
 from hub_app.topics import names
 from tables.batch import Batch as RealBatch
 from tables.claims import ClaimFile
+from tables.jobs import LastRule, Row
 from tables.memory import Memory
 from tables.shard import ShardStore
 from tests.fakes.store import MemoryStore
@@ -31,6 +33,7 @@ from tests.simulation.broker import Refusal
 from tests.simulation.plane import SimPlane
 from tests.simulation.process import Process, SimProducer, SimReader
 from tests.simulation.world import Machine
+from tests.support.dispatching import calm_health, nothing_to_read
 
 CURVE = Curve((400, 800, 1_000, 1_200, 1_500, 2_000, 3_000))
 NAMES = names("hub.")
@@ -85,8 +88,8 @@ class SimAttempter:
     def __init__(self, worker: DispatchWorker, sinks: Sinks) -> None:
         self._worker, self._sinks = worker, sinks
 
-    def may(self, job: Job, now_ms: int) -> Go | Dead | Deferred:
-        return self._sinks.may(job, now_ms)
+    def may(self, row: Row, now_ms: int) -> Go | Dead | Deferred:
+        return self._sinks.may(row.job, now_ms)
 
     async def make(self, job: Job, subscription: Any, headers: Any, body: bytes) -> Attempted:
         clock = self._worker.process.clock
@@ -159,11 +162,16 @@ class DispatchWorker:
             clock=process.clock,
             curve=CURVE,
             metrics=metrics,
-            store_failed=lambda shard, error: self.shards.store_failed(shard.number, error),
+            store_failed=self._failed,
         )
         self.settler.process = process
+        heads = Heads(
+            Scheduler(workers), store_failed=self._failed, head_rows=head_rows, low_rows=max(1, head_rows // 4)
+        )
         self.dispatcher = SimDispatcher(
-            workers=workers,
+            heads=heads,
+            health=calm_health(process.clock, self.settler, shards),
+            unattempted=Unattempted(heads=heads, settler=self.settler, clock=process.clock, store_failed=self._failed),
             claim_batch=4,
             idle_interval_ms=250,
             attempter=cast("Any", SimAttempter(self, sinks)),
@@ -172,15 +180,8 @@ class DispatchWorker:
             clock=process.clock,
             lease_valid=lambda now_ms: process.lease and process.awake,
             metrics=metrics,
-            store_failed=lambda shard, error: self.shards.store_failed(shard.number, error),
         )
         self.dispatcher.worker, self.dispatcher.sinks = self, sinks
-        self.dispatcher.heads = Heads(
-            Scheduler(workers),
-            store_failed=lambda shard, error: self.shards.store_failed(shard.number, error),
-            head_rows=head_rows,
-            low_rows=max(1, head_rows // 4),
-        )
         self.settler.on_settled = self.dispatcher.settled
         self.plane = SimPlane(
             process,
@@ -203,12 +204,18 @@ class DispatchWorker:
             cluster_id=lambda: "cluster",
             reopen=self.plane.reopen,
             commit=self.plane.commit,
+            lasts=LastRule(CURVE.attempts_max, MAX_AGE_MS),
+            read_health=nothing_to_read,
+            on_opened=lambda shard: None,
             open_store=cast("Any", self._open_store),
         )
         self.plane.listener, self.plane.store_failed = self.shards, self.shards.store_failed
         self.plane.handle = self._take_in
         process.spawn(self._settle())
         process.spawn(self._commit_marks())
+
+    def _failed(self, shard: DispatchShard, error: StoreFailed) -> None:
+        self.shards.store_failed(shard.number, error)
 
     # -- the roof ------------------------------------------------------------------------------------------------------
     async def _take_in(self, batch: Batch) -> None:

@@ -6,13 +6,21 @@ from pathlib import Path
 from typing import Any
 
 from agents.dispatch_shard import DispatchShard
+from agents.health import SinkHealth
+from agents.health_log import HealthLog
+from agents.notices import Notices
+from agents.settle import Settler
+from hub_app.domain.breaker import BreakerPolicy
 from hub_app.domain.delivery import Job
 from hub_app.domain.ids import delivery_id
+from hub_app.ports import Clock
 from hub_app.topics import names
 from hub_app.wire import jobs as wire_jobs
+from tables.health import HealthTable
 from tables.history import FAMILIES as HISTORY_FAMILIES
-from tables.jobs import FAMILIES, JobTable, Row
+from tables.jobs import FAMILIES, JobTable, LastRule, Row
 from tables.shard import Identity
+from tables.subscriptions import SubscriptionsTable
 from tests.fakes.store import Disk, MemoryStore
 from tests.simulation.broker import Rec
 
@@ -21,6 +29,7 @@ RETRY = NAMES.retry("10s")
 TOPICS = (NAMES.deliveries, RETRY, NAMES.parked)
 NOW_MS = 1_767_323_045_000
 CARRIED = (("ce-id", b"1"), ("ce-source", b"lender"), ("ce-type", b"studio.lerian.lender.loan.approved"))
+LASTS = LastRule(8, 24 * 3_600_000)
 PLACE = ("t", "https://a.example/")
 
 
@@ -45,7 +54,7 @@ def open_store(disk: Disk, number: int = 0) -> MemoryStore:
 def open_shard(disk: Disk | None = None, number: int = 0, start: int = 0) -> DispatchShard:
     """Every topic is read from `start`."""
     store: Any = open_store(disk or Disk(), number)
-    shard = DispatchShard(number, JobTable(store, number))
+    shard = DispatchShard(number, JobTable(store, number, LASTS))
     shard.start_reading(dict.fromkeys(TOPICS, start), dict.fromkeys(TOPICS, start), [])
     return shard
 
@@ -68,6 +77,24 @@ class Feed:
     def take(self, topic: str, *jobs: Job) -> Any:
         records = self.records(topic, *jobs)
         return self.shard.take_in(topic, records, self._next[topic])
+
+
+def calm_health(clock: Clock, settler: Settler, shards: int = 1) -> SinkHealth:
+    """Breakers that never open: for tests of other things, where sinks fail often."""
+    return SinkHealth(
+        table=HealthTable(NAMES.health),
+        subscriptions=SubscriptionsTable(NAMES.subscriptions),
+        shards=shards,
+        clock=clock,
+        breakers=BreakerPolicy(failures=1 << 30),
+        disabling=None,
+        log=HealthLog(NAMES.health, clock, settler.note),
+        notices=Notices(topic=NAMES.operator, shards=shards, clock=clock, note=settler.note),
+    )
+
+
+async def nothing_to_read(_shard: int) -> None:
+    """Nothing is known of sinks."""
 
 
 def stored(shard: DispatchShard) -> dict[tuple[int, int, int], Row]:

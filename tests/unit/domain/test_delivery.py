@@ -17,6 +17,7 @@ from hub_app.domain.delivery import (
     Deferred,
     Delivered,
     Job,
+    Moved,
     NextStep,
     OutcomeKind,
     Result,
@@ -29,6 +30,7 @@ from hub_app.domain.delivery import (
     moved,
     next_step,
     overstayed,
+    parked,
     retried,
     supersedes,
     version,
@@ -173,10 +175,11 @@ def test_the_jobs_that_steps_leave_behind() -> None:
     one = job(attempt=3, moves=2)
     assert retried(one, Retry(2, 99, 4)) == one._replace(attempt=4, moves=0, not_before_ms=99, reclaims=0)
     assert deferred(one, Deferred(77)) == one._replace(not_before_ms=77, reclaims=0)
-    copy = moved(one, destination="https://new.example.com/", subscriptions_offset=9)
+    copy = moved(one, Moved("https://new.example.com/", 9))
     assert copy == one._replace(moves=3, destination="https://new.example.com/", subscriptions_offset=9)
     assert supersedes(version(copy), version(one))
     assert supersedes(version(retried(one, Retry(2, 99, 4))), version(copy))
+    assert parked(one) == one._replace(moves=3)
     assert not supersedes(version(one), version(one))
 
 
