@@ -20,7 +20,7 @@ FIRST = int(os.environ.get("SIM_FIRST", "0"))
 SEEDS = int(os.environ.get("SIM_SEEDS", "200"))
 ON_DISK = 12
 SLICE = 25
-RARE = {"claims_unflushed": 225}
+RARE = {"claims_unflushed": 225, "outcome_first": 120}
 """Where to begin looking for what needs a rare course of events."""
 
 
