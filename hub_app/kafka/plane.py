@@ -28,6 +28,7 @@ __all__ = ["Deliver", "Limits", "ShardListener", "ShardPlane"]
 log = logging.getLogger(__name__)
 
 OFFSETS_TIMEOUT_S = 30.0
+CANCEL_AGAIN_S = 0.1
 RAN_WELL_MS = 60_000
 FENCE_LOOKS = 20
 FENCE_LOOK_S = 0.25
@@ -223,10 +224,11 @@ class ShardPlane(GroupMember):
 
     async def _close(self, number: int, shard: Shard) -> None:
         shard.is_open = False
-        if shard.opening is not None:
+        while shard.opening is not None and not shard.opening.done():
+            # Again and again: `wait_for` loses one that comes as its work ends (3.11), and then waits for our lock.
             shard.opening.cancel()
-            await asyncio.gather(shard.opening, return_exceptions=True)
-            shard.opening = None
+            await asyncio.wait([shard.opening], timeout=CANCEL_AGAIN_S)
+        shard.opening = None
         self._committer.forget(self._tps(number, shard))
         await self._guarded("closed", self._listener.closed(number))
         if number not in self._shards:
