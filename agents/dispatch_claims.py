@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from agents.dispatch import CLAIM_MARGIN_MS, Dispatcher
 from agents.dispatch_shard import DispatchShard
-from hub_app.domain.delivery import Version, finished_up_to
+from hub_app.domain.delivery import OutcomeKind, Version, finished_up_to, version
 from hub_app.domain.errors import StoreFailed
 from hub_app.domain.limits import HOUR_MS
 from hub_app.kafka.reader import RangeReader
@@ -49,6 +49,7 @@ class AttemptsTail:
         async for records in self._reader.read_range(self._topic, shard.number, start, stop):
             outcomes: list[tuple[bytes, Version]] = []
             noted: list[bytes] = []
+            deferred: list[wire_attempts.Outcome] = []
             batch = shard.table.store.batch()
             for record in records:
                 if record.offset in shard.mine:
@@ -60,12 +61,17 @@ class AttemptsTail:
                         if shard.note_claim(batch, id, Claim(attempt, reclaims, deadline_ms)):
                             noted.append(id)
                 elif isinstance(entry, wire_attempts.Outcome):
+                    shard.history.note(batch, (entry,))
+                    if entry.kind is OutcomeKind.PARKED:
+                        continue  # a copy of a waiting job was made: whoever has it in hand still has it
                     job = entry.job
-                    upto = finished_up_to(entry.kind, (job.attempt, job.moves))
+                    upto = finished_up_to(entry.kind, version(job))
                     shard.clear_claim(batch, job.delivery_id, max(upto[0], job.attempt))
                     outcomes.append((job.delivery_id, upto))
-                    shard.history.note(batch, (entry,))
+                    if entry.kind is OutcomeKind.DEFERRED:
+                        deferred.append(entry)
             stale = shard.apply_outcomes(batch, outcomes)
+            shard.apply_deferrals(batch, deferred)
             shard.attempts_offset = records[-1].offset + 1
             batch.set_offset(self._topic, shard.attempts_offset)
             shard.table.store.write(batch)

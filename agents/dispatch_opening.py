@@ -26,6 +26,7 @@ from tables.claims import Claim
 from tables.datadir import DataDir
 from tables.history import FAMILIES as HISTORY_FAMILIES
 from tables.jobs import FAMILIES, JobTable, LastRule, Source
+from tables.logs import made_anew, note_logs
 from tables.memory import Memory
 from tables.shard import Identity, ShardStore
 
@@ -118,7 +119,8 @@ class DispatchShards:
     async def opened(
         self, shard: int, committed: Mapping[str, int], begin: Mapping[str, int], end: Mapping[str, int]
     ) -> Mapping[str, int]:
-        store = self._open_store(shard, end)
+        ids = await self._reader.topic_ids([*committed, self._names.attempts])
+        store = self._open_store(shard, end, ids)
         try:
             opened = DispatchShard(shard, JobTable(store, shard, self._lasts))
             # Where the log begins after that, records are gone that nobody read: the plane stops the shard and says so.
@@ -173,7 +175,7 @@ class DispatchShards:
         self._reopen(shard.number, str(error))
 
     # -- opening, step by step -----------------------------------------------------------------------------------------
-    def _open_store(self, shard: int, end: Mapping[str, int]) -> ShardStore:
+    def _open_store(self, shard: int, end: Mapping[str, int], ids: Mapping[str, bytes]) -> ShardStore:
         def opened() -> ShardStore:
             return self._open(
                 self._data.folder("dispatch", shard),
@@ -186,10 +188,11 @@ class DispatchShards:
 
         store = opened()
         ahead = [topic for topic, offset in store.offsets().items() if topic in end and offset > end[topic]]
-        if ahead or shard in self._truncated:
+        if ahead or shard in self._truncated or made_anew(store, ids):
             self._truncated.discard(shard)
             store.set_aside("log-recreated")
             store = opened()
+        note_logs(store, ids)
         if store.aside:
             self._log.warning(Event.SHARD_SET_ASIDE, shard=shard, reason=store.aside)
         return store

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from hub_app.domain.delivery import NOTHING, Job, Version, supersedes, version
 from hub_app.kafka.lowwater import LowWater
+from hub_app.wire import attempts as wire_attempts
 from hub_app.wire import jobs as wire_jobs
 from hub_app.wire.record import Unreadable
 from tables.claims import Claim
@@ -84,6 +85,21 @@ class DispatchShard:
                 self._finish_sources(row)
                 stale.append(row)
         return stale
+
+    def apply_deferrals(self, batch: Any, outcomes: Sequence[wire_attempts.Outcome]) -> None:
+        """Another owner could not try these jobs: they wait as long as it said, and, as after any outcome, are of no
+        suspicion."""
+        ids = [outcome.job.delivery_id for outcome in outcomes]
+        for outcome, stored in zip(outcomes, self.table.rows(ids), strict=True):
+            job = outcome.job
+            row = self.in_memory(job.delivery_id) or stored
+            if row is None or version(row.job) != version(job):
+                continue
+            # What is in the order here, or in hand, was not waiting for that owner: it keeps its place.
+            if job.delivery_id in self.in_hand or job.delivery_id in self.offered:
+                continue
+            row.deferred_ms = row.deferred_ms or outcome.at_ms
+            self.reschedule(batch, row, max(row.due_ms, job.not_before_ms), row.job._replace(reclaims=0))
 
     # -- claims of others ----------------------------------------------------------------------------------------------
     def note_claim(self, batch: Any, delivery_id: bytes, claim: Claim) -> bool:

@@ -6,7 +6,7 @@ from the committed one on everything is emitted, for only what is committed is k
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from agents.inbox import Inbox, InboxShard
 from agents.owner import OwnerLog
@@ -19,6 +19,7 @@ from hub_app.topics import Names
 from tables.datadir import DataDir
 from tables.dead_letters import FAMILIES as DEAD_FAMILIES
 from tables.inbox import FAMILIES, InboxTable
+from tables.logs import made_anew, note_logs
 from tables.memory import Memory
 from tables.queues import FAMILIES as QUEUE_FAMILIES
 from tables.shard import Identity, ShardStore
@@ -42,6 +43,7 @@ class InboxShards:
         cluster_id: Callable[[], str],
         epoch: Callable[[int], int],
         raise_epoch: Callable[[int, str], Awaitable[None]],
+        topic_ids: Callable[[Sequence[str]], Awaitable[Mapping[str, bytes]]],
         left: Callable[[int], None],
         reopen: Callable[[int, str], None],
         open_store: Callable[..., ShardStore] = ShardStore.open,
@@ -51,6 +53,7 @@ class InboxShards:
         self._inbox, self._owner, self._queues, self._names = inbox, owner, queues, names
         self._data, self._memory, self._window_ms = data, memory, dedup_window_ms
         self._cluster_id, self._epoch, self._raise_epoch, self._left = cluster_id, epoch, raise_epoch, left
+        self._topic_ids = topic_ids
         self._log = Log("inbox")
 
     async def suspended(self, shards: frozenset[int]) -> None:
@@ -110,20 +113,25 @@ class InboxShards:
         return {topic: start}
 
     async def _fitting_store(self, shard: int, begin: int, end: int) -> ShardStore:
-        """One beyond the end of the facts is of another log; one before their beginning lacks facts that are gone."""
+        """One that read another log tells so by the topic's id, or by an offset beyond the end of this one; one before
+        the beginning of the facts lacks facts that are gone."""
+        ids = await self._topic_ids([self._names.facts])
         store = self._open_store(shard)
-        own = store.offset(self._names.facts)
-        if own is None or begin <= own <= end:
-            return store
         try:
-            if own > end:  # first the epoch: a folder that is set aside tells nobody of it any more
-                reason = f"{self._names.facts}/{shard} ends at {end}, below the stored offset {own}"
-                await self._raise_epoch(shard, reason)
+            own = store.offset(self._names.facts) or begin
+            why = f"ends at {end}, below the stored offset {own}" if own > end else ""
+            if made_anew(store, ids):
+                why = "has another topic id than before"
+            if why:  # first the epoch: a folder that is set aside tells nobody of it any more
+                await self._raise_epoch(shard, f"{self._names.facts}/{shard} {why}")
+            if why or own < begin:
+                store.set_aside("log-recreated" if why else "behind-the-log")
+                store = self._open_store(shard)
+            note_logs(store, ids)
         except BaseException:
             store.close(clean=False)
             raise
-        store.set_aside("log-recreated" if own > end else "behind-the-log")
-        return self._open_store(shard)
+        return store
 
     def _open_store(self, shard: int) -> ShardStore:
         store = self._open(

@@ -13,7 +13,7 @@ from agents.settle import Settler
 from hub_app.domain.delivery import Dead, DeadReason, Deferred, Moved, Parked
 from hub_app.domain.errors import StoreFailed
 from hub_app.ports import Clock
-from tables.jobs import Payload, Row
+from tables.jobs import Row
 from tables.shelf import Shelved
 
 ROOM = 1_024
@@ -70,7 +70,7 @@ class Unattempted:
                 batch = shard.table.store.batch()
                 shard.table.shelf.take(batch, row.job.subscription, row.job.delivery_id)
                 shard.table.store.write(batch)
-            payload = _payload(shard, row)
+            payload = shard.table.payload(row)
         except StoreFailed as error:
             self._store_failed(shard, error)
             return
@@ -95,11 +95,3 @@ class Unattempted:
                 self._settler.put(Settled(shard, row, Parked(), None, *shard.table.payload(row)))
         except StoreFailed as error:
             self._store_failed(shard, error)
-
-
-def _payload(shard: DispatchShard, row: Row) -> Payload:
-    """What ends is told of even if the table has lost its payload."""
-    try:
-        return shard.table.payload(row)
-    except KeyError:
-        return (), b""

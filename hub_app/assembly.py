@@ -219,6 +219,7 @@ class Assembly:
             cluster_id=self.cluster_id,
             epoch=self.meta.epoch,
             raise_epoch=raise_epoch,
+            topic_ids=self.reader.topic_ids,
             left=lambda shard: self.arrivals.notify_all(),
             reopen=lambda shard, reason: self.plane("inbox_plane").reopen(shard, reason),
         )

@@ -25,6 +25,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from hub_app.domain.delivery import NOTHING, Job, Version
+from hub_app.domain.errors import StoreFailed
 from hub_app.domain.ids import SEP
 from tables.claims import Claim
 from tables.memory import Family
@@ -215,12 +216,12 @@ class JobTable:
 
     # -- payloads ------------------------------------------------------------------------------------------------------
     def payload(self, row: Row) -> Payload:
-        """The row's payload, from memory if it is there. KeyError when the table has none."""
+        """The row's payload, from memory if it is there. StoreFailed, damaged, where it is missing: Kafka has it."""
         packed = row.payload or self._packed(row)
         if isinstance(packed, tuple):
             return packed
         if not packed:
-            raise KeyError(row.job.delivery_id.hex())
+            raise StoreFailed(self.store.name, f"no payload of {row.job.delivery_id.hex()}", damaged=True)
         loaded: Payload = marshal.loads(packed)
         return loaded
 

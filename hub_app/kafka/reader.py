@@ -11,6 +11,7 @@ from aiokafka.errors import OffsetOutOfRangeError
 
 from hub_app.kafka.client import Isolation, KafkaConfig, make_consumer
 from hub_app.kafka.closing import close_consumer
+from hub_app.kafka.topicids import topic_ids
 
 __all__ = ["RangeReader"]
 
@@ -86,6 +87,10 @@ class RangeReader(mode.Service):  # type: ignore[misc]
         tp = TopicPartition(topic, partition)
         found = (await (await self._asker("read_uncommitted")).offsets_for_times({tp: time_ms}))[tp]
         return None if found is None else int(found.offset)
+
+    async def topic_ids(self, topics: Sequence[str]) -> Mapping[str, bytes]:
+        """topic -> the id it has had since it was created; without those that nobody can tell."""
+        return await topic_ids(await self._asker("read_uncommitted"), topics)
 
     async def begin_offsets(self, topic: str, partitions: Sequence[int]) -> Mapping[int, int]:
         """partition -> first offset still in the log."""

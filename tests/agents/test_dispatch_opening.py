@@ -355,6 +355,45 @@ def test_an_outcome_and_the_next_claim_read_in_one_go(play: Callable[[Story], No
     play(story)
 
 
+def test_a_copy_of_a_job_does_not_free_it_from_whoever_has_it_in_hand(play: Callable[[Story], None]) -> None:
+    async def story(world: World) -> None:
+        world.write(DELIVERIES, job(1))
+        world.claim(job(1), world.clock.now_ms() + TIMEOUT_MS)
+        world.write(NAMES.parked, job(1, moves=1))
+        world.outcome(OutcomeKind.PARKED, job(1))
+        worker = world.worker()
+        await worker.open()
+        worker.feed(DELIVERIES, 0)
+        worker.feed(NAMES.parked, 0)
+        await asyncio.sleep(TIMEOUT_MS / 1_000)
+        assert worker.attempted == []
+        world.outcome(OutcomeKind.DELIVERED, job(1))
+        await asyncio.sleep(10)
+        assert (worker.attempted, stored(worker.shard)) == ([], {})
+
+    play(story)
+
+
+def test_what_another_owner_put_off_waits_as_long_and_is_of_no_suspicion(play: Callable[[Story], None]) -> None:
+    async def story(world: World) -> None:
+        world.write(DELIVERIES, job(1, reclaims=4))
+        world.claim(job(1), world.clock.now_ms() + TIMEOUT_MS, reclaims=4)
+        worker = world.worker()
+        await worker.open()
+        worker.feed(DELIVERIES, 0)
+        await asyncio.sleep(1)
+        until_ms = world.clock.now_ms() + 20_000
+        world.outcome(OutcomeKind.DEFERRED, job(1, due_ms=until_ms))
+        await asyncio.sleep(19)
+        assert worker.attempted == []
+        (row,) = stored(worker.shard).values()
+        assert (row.due_ms, row.job.reclaims, row.deferred_ms) == (until_ms, 0, until_ms - 20_000)
+        await asyncio.sleep(2)
+        assert worker.attempted == [(1, 1)]
+
+    play(story)
+
+
 def test_what_a_killed_process_had_in_hand_is_known_to_the_next_on_its_disk(play: Callable[[Story], None]) -> None:
     async def story(world: World) -> None:
         dead = world.worker()
@@ -488,8 +527,8 @@ def test_only_marks_that_moved_are_committed(play: Callable[[Story], None]) -> N
 
 
 # -- other logs, and tables that fail ----------------------------------------------------------------------------------
-@pytest.mark.parametrize("told", [True, False], ids=["by the group", "by the folder"])
-def test_a_log_that_was_made_anew(play: Callable[[Story], None], *, told: bool) -> None:
+@pytest.mark.parametrize("told", ["by the group", "by the folder", "by the topic's id"])
+def test_a_log_that_was_made_anew(play: Callable[[Story], None], told: str) -> None:
     async def story(world: World) -> None:
         world.write(DELIVERIES, *(job(seq) for seq in range(5)))
         worker = world.worker()
@@ -498,9 +537,11 @@ def test_a_log_that_was_made_anew(play: Callable[[Story], None], *, told: bool) 
         await asyncio.sleep(1)
         await worker.shards.closed(0)
         world.log.topics[DELIVERIES, 0].clear()
-        world.write(DELIVERIES, *(job(seq) for seq in range(10, 12 + 10 * told)))
-        if told:
+        world.write(DELIVERIES, *(job(seq) for seq in range(10, 12 if told == "by the folder" else 22)))
+        if told == "by the group":
             await worker.shards.truncated(0, DELIVERIES, 30, 12)
+        elif told == "by the topic's id":
+            world.log.ids[DELIVERIES] = b"another"
         await worker.open()
         assert [reason for _, reason in worker.disk.aside] == ["log-recreated"]
         worker.feed(DELIVERIES, 0)

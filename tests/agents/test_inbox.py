@@ -176,6 +176,20 @@ async def test_a_folder_beyond_the_end_is_of_another_log() -> None:
     assert pulled(world, seq_of(1, 0), 7) == [True, False]
 
 
+async def test_a_folder_of_a_log_that_was_made_anew_and_has_grown() -> None:
+    """Row 9 of the faults others had: nothing but the topic's id tells the two logs apart."""
+    world = World()
+    await world.open()
+    await world.take(fact_record(7))
+    await world.shards.closed(0)
+    world.log.ids[NAMES.facts] = b"another"
+    assert await world.open(committed=8, end=20) == 0
+    assert (world.epochs[0], [reason for _, reason in world.disk.aside]) == (1, ["log-recreated"])
+    await world.shards.closed(0)
+    await world.open(committed=8, end=20)
+    assert world.epochs[0] == 1
+
+
 async def test_a_folder_that_lacks_facts_is_rebuilt() -> None:
     world = World()
     await world.open()

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from hub_app.domain.errors import StoreFailed
+from tables.logs import made_anew, note_logs
 from tables.memory import Family, Memory
 from tables.shard import Identity, ShardStore
 from tests.fakes.store import Disk, MemoryStore
@@ -49,6 +50,20 @@ def test_a_batch_is_written_in_its_order(open_store: Open) -> None:
     assert store.multi_get("rows", [b"b", b"a", b"b"]) == [b"2", None, b"2"]
     assert [key for key, _ in store.scan("ids", b"", b"\xff", 100)] == [b"0", b"1", b"5", b"6"]
     assert (store.offset("hub.facts"), store.offset("hub.queue"), store.offsets()) == (7, None, {"hub.facts": 7})
+    store.close()
+
+
+def test_which_logs_a_folder_has_read(open_store: Open) -> None:
+    """Nothing is said of a topic that was never noted, or whose id is unknown now."""
+    store = open_store()
+    assert made_anew(store, {"hub.facts": b"1" * 16}) == []
+    note_logs(store, {})
+    note_logs(store, {"hub.facts": b"1" * 16, "hub.deliveries": b"2" * 16})
+    store.close()
+    store = open_store()
+    assert made_anew(store, {}) == made_anew(store, {"hub.facts": b"1" * 16, "hub.queue": b"3" * 16}) == []
+    assert made_anew(store, {"hub.facts": b"1" * 16, "hub.deliveries": b"3" * 16}) == ["hub.deliveries"]
+    assert (store.offsets(), store.opened_clean) == ({}, True)
     store.close()
 
 

@@ -26,12 +26,14 @@ class Entry(NamedTuple):
 
 class FakeLog:
     """`flushes`: the topics of each flush; `parts`: of how many batches each was. Nothing is written while `gate` is
-    shut; `failure` is raised instead; `after` is called when something was written."""
+    shut; `ids` are those of topics that were made anew; `failure` is raised instead; `after` is called when something
+    was written."""
 
     message_bytes_max = 5 << 19
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self.topics: dict[tuple[str, int], list[Entry]] = defaultdict(list)
+        self.ids: dict[str, bytes] = {}
         self.flushes: list[list[str]] = []
         self.parts: list[int] = []
         self.gate = asyncio.Event()
@@ -81,6 +83,9 @@ class FakeLog:
 
     async def end_offsets(self, topic: str, partitions: Sequence[int]) -> Mapping[int, int]:
         return {partition: len(self.topics[topic, partition]) for partition in partitions}
+
+    async def topic_ids(self, topics: Sequence[str]) -> Mapping[str, bytes]:
+        return {topic: self.ids.get(topic, topic.encode()) for topic in topics}
 
     async def offset_for_time(self, topic: str, partition: int, time_ms: int) -> int | None:
         return next((entry.offset for entry in self.topics[topic, partition] if entry.timestamp >= time_ms), None)

@@ -105,6 +105,7 @@ class QueueWorld:
             cluster_id=lambda: "c",
             epoch=lambda shard: 0,
             raise_epoch=_unexpected,
+            topic_ids=self.log.topic_ids,
             left=lambda shard: None,
             reopen=lambda shard, reason: None,
         )

@@ -204,6 +204,9 @@ class SimReader:
             yield some
             at = some[-1].offset + 1
 
+    async def topic_ids(self, topics: Sequence[str]) -> Mapping[str, bytes]:
+        return {}  # as with brokers that know of none
+
     async def offset_for_time(self, topic: str, partition: int, time_ms: int) -> int | None:
         log = (await self._ask()).log(topic, partition)
         return next((record.offset for record in log if record.timestamp >= time_ms), None)

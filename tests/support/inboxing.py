@@ -135,6 +135,7 @@ class World:
             cluster_id=lambda: "cluster",
             epoch=lambda shard: self.epochs[shard],
             raise_epoch=self._raise_epoch,
+            topic_ids=self.log.topic_ids,
             left=lambda shard: None,
             reopen=lambda shard, reason: self.reopened.append(shard),
             open_store=cast("Any", self._open_store),

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from aiokafka import TopicPartition
-from aiokafka.admin import RecordsToDelete
+from aiokafka.admin import NewTopic, RecordsToDelete
 
 from hub_app.kafka.client import make_producer
 from hub_app.kafka.reader import RangeReader
@@ -164,6 +164,27 @@ async def test_offset_for_time(world: Any, make_topic: Any) -> None:
     reader = await world.started(RangeReader(world.config))
     assert await reader.offset_for_time(topic, 0, before - 60_000) == 0
     assert await reader.offset_for_time(topic, 0, world.clock.now_ms() + 3_600_000) is None
+
+
+async def test_a_topic_that_was_made_anew_has_another_id(world: Any, make_topic: Any) -> None:
+    topic = await make_topic("facts", 2)
+    reader = await world.started(RangeReader(world.config))
+    (before,) = (await reader.topic_ids([topic, topic + "-none"])).items()
+    assert (before[0], len(before[1])) == (topic, 16)
+    assert await reader.topic_ids([topic]) == dict([before])
+    await world.admin.delete_topics([topic])
+
+    async def gone() -> bool:
+        return not await reader.topic_ids([topic])
+
+    await world.until(gone, "deleted")
+    await world.admin.create_topics([NewTopic(topic, 2, 1)])
+
+    async def back() -> bool:
+        return bool(await reader.topic_ids([topic]))
+
+    await world.until(back, "created")
+    assert (await reader.topic_ids([topic]))[topic] != before[1]
 
 
 async def test_many_openings_read_at_once(world: Any, make_topic: Any) -> None:
