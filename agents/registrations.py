@@ -25,6 +25,7 @@ from hub_app.topics import partition_for
 from hub_app.wire import keys as wire_keys
 from hub_app.wire import operations as wire_operations
 from hub_app.wire import subscriptions as wire_subscriptions
+from hub_app.wire.owned import write_deleted
 from hub_app.wire.record import Record
 from tables.keys import KeysTable
 from tables.operations import OperationsTable
@@ -79,7 +80,6 @@ class _Kind(Generic[Thing]):
     count: Callable[[str], int]
     most: int
     write: Callable[[Thing, tuple[Answer, ...]], Record]
-    write_deleted: Callable[[str, str, tuple[Answer, ...]], Record]
     taken: Callable[[Thing], bool] = lambda thing: False
 
 
@@ -147,7 +147,7 @@ class _Registrations(Generic[Thing]):
                 return Refusal.MISSING
             if before is not None and present != before:
                 return Refusal.STALE
-            return kind.write_deleted(tenant, id, self._answers(tenant, id, idempotent))
+            return write_deleted(tenant, id, self._answers(tenant, id, idempotent))
 
         return await self._change(tenant, decide)
 
@@ -195,7 +195,6 @@ class SubscriptionStore(_Registrations[Subscription]):
             table.count,
             SUBSCRIPTIONS_PER_TENANT_MAX,
             wire_subscriptions.write,
-            wire_subscriptions.write_deleted,
             lambda made: (
                 isinstance(made.sink, QueueSink) and (made.sink.topic, made.sink.name) in table.queues(made.tenant)
             ),
@@ -214,7 +213,6 @@ class KeyStore(_Registrations[ApiKey]):
             table.count,
             KEYS_PER_TENANT_MAX,
             wire_keys.write,
-            wire_keys.write_deleted,
         )
         super().__init__(writes, kind, shards=shards, clock=clock, ttl_ms=idempotency_ttl_ms)
 
@@ -232,6 +230,5 @@ class OperationStore(_Registrations[Operation]):
             table.count,
             RUNNING_PER_TENANT_MAX,
             wire_operations.write,
-            wire_operations.write_deleted,
         )
         super().__init__(writes, kind, shards=shards, clock=clock, ttl_ms=idempotency_ttl_ms)

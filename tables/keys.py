@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hub_app.domain.apikey import ApiKey
 from hub_app.domain.idempotency import Answer
+from hub_app.wire import keyed
 from hub_app.wire import keys as wire
 from hub_app.wire.record import Unreadable
 from tables.globals import GlobalTable, HeadersGiven
@@ -25,13 +26,13 @@ class KeysTable(GlobalTable[wire.Stored]):
     def get(self, key_id: str) -> ApiKey | None:
         """A key that is there and not revoked."""
         row = self._rows.get(self._by_id.get(key_id, b""))
-        key = row.api_key if row else None
+        key = row.row if row else None
         return key if key is not None and key.revoked_at_ms is None else None
 
     def row(self, tenant: str, id: str) -> ApiKey | None:
         """The tenant's key, revoked or not."""
-        row = self._rows.get(wire.join_key(tenant, id))
-        return row.api_key if row else None
+        row = self._rows.get(keyed.join(tenant, id))
+        return row.row if row else None
 
     def undecided(self, key_id: str) -> bool:
         """Whether the newest record of this key cannot be read."""
@@ -39,7 +40,7 @@ class KeysTable(GlobalTable[wire.Stored]):
 
     def of_tenant(self, tenant: str) -> list[ApiKey]:
         """Keys that are not revoked, oldest first."""
-        rows = [row.api_key for row in self._rows.values() if row.tenant == tenant and row.api_key]
+        rows = [row.row for row in self._rows.values() if row.tenant == tenant and row.row]
         return sorted((k for k in rows if k.revoked_at_ms is None), key=lambda key: (key.created_at_ms, key.id))
 
     def count(self, tenant: str) -> int:
@@ -51,7 +52,7 @@ class KeysTable(GlobalTable[wire.Stored]):
 
     def answers(self, tenant: str, id: str) -> tuple[Answer, ...]:
         """Answers remembered with the key, also for a while after it was deleted."""
-        place = wire.join_key(tenant, id)
+        place = keyed.join(tenant, id)
         row = self._rows.get(place)
         return row.answers if row else self._gone.get(place, ())
 
@@ -59,12 +60,12 @@ class KeysTable(GlobalTable[wire.Stored]):
     def _read(self, key: bytes, value: bytes | None, headers: HeadersGiven) -> wire.Stored | Unreadable | None:
         stored = wire.read(key, value, headers)
         # A deletion with answers is a row of a kind: it must be kept in sight of those who repeat their request.
-        if isinstance(stored, Unreadable) or stored.api_key is not None or stored.answers:
+        if isinstance(stored, Unreadable) or stored.row is not None or stored.answers:
             return stored
         return None
 
     def _put(self, key: bytes, row: wire.Stored) -> None:
-        if row.api_key is None:
+        if row.row is None:
             self._drop(key)
             self._gone[key] = row.answers
             while len(self._gone) > GONE_MAX:

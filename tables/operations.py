@@ -22,11 +22,11 @@ class OperationsTable(GlobalTable[wire.Stored]):
 
     def get(self, tenant: str, id: str) -> Operation | None:
         row = self._tenants.get(tenant, {}).get(id)
-        return row.operation if row else None
+        return row.row if row else None
 
     def of_tenant(self, tenant: str) -> list[Operation]:
         """Oldest first."""
-        rows = [row.operation for row in self._tenants.get(tenant, {}).values() if row.operation]
+        rows = [row.row for row in self._tenants.get(tenant, {}).values() if row.row]
         return sorted(rows, key=lambda row: (row.created_at_ms, row.id))
 
     def running(self) -> list[Operation]:
@@ -35,7 +35,7 @@ class OperationsTable(GlobalTable[wire.Stored]):
 
     def forgettable(self, test: Callable[[Operation], bool], limit: int) -> list[Operation]:
         """At most `limit` of those that pass."""
-        rows = (row.operation for rows in self._tenants.values() for row in rows.values())
+        rows = (row.row for rows in self._tenants.values() for row in rows.values())
         return list(islice((row for row in rows if row is not None and test(row)), limit))
 
     def count(self, tenant: str) -> int:
@@ -52,15 +52,15 @@ class OperationsTable(GlobalTable[wire.Stored]):
     # -- records -------------------------------------------------------------------------------------------------
     def _read(self, key: bytes, value: bytes | None, headers: HeadersGiven) -> wire.Stored | Unreadable | None:
         stored = wire.read(key, value, headers)
-        return None if not isinstance(stored, Unreadable) and stored.operation is None else stored
+        return None if not isinstance(stored, Unreadable) and stored.row is None else stored
 
     def _put(self, key: bytes, row: wire.Stored) -> None:
-        assert row.operation is not None
+        assert row.row is not None
         self._tenants.setdefault(row.tenant, {})[row.id] = row
-        if row.operation.over:
+        if row.row.over:
             self._running.pop((row.tenant, row.id), None)
         else:
-            self._running[row.tenant, row.id] = row.operation
+            self._running[row.tenant, row.id] = row.row
 
     def _drop(self, key: bytes) -> None:
         tenant, _, id = key.decode(errors="replace").partition("\x1f")

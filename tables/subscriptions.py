@@ -82,12 +82,12 @@ class SubscriptionsTable(GlobalTable[wire.Stored]):
     def _read(self, key: bytes, value: bytes | None, headers: HeadersGiven) -> wire.Stored | Unreadable | None:
         stored = wire.read(key, value, headers)
         # A deletion with answers is a row of a kind: it must be kept in sight of those who repeat their request.
-        if isinstance(stored, Unreadable) or stored.subscription is not None or stored.answers:
+        if isinstance(stored, Unreadable) or stored.row is not None or stored.answers:
             return stored
         return None
 
     def _put(self, key: bytes, row: wire.Stored) -> None:
-        if row.subscription is None:
+        if row.row is None:
             self._drop(key)
             self._gone[row.tenant, row.id] = row.answers
             while len(self._gone) > GONE_MAX:
@@ -97,9 +97,9 @@ class SubscriptionsTable(GlobalTable[wire.Stored]):
         rows = self._tenants.setdefault(row.tenant, {})
         before = rows.get(row.id)
         self._count += before is None
-        rows[row.id] = Held(row.subscription, row.answers)
+        rows[row.id] = Held(row.row, row.answers)
         self._changed(row.tenant)
-        self._tell(before, row.subscription)
+        self._tell(before, row.row)
 
     def _drop(self, key: bytes) -> None:
         tenant, _, id = key.decode(errors="replace").partition("\x1f")

@@ -26,6 +26,7 @@ from hub_app.telemetry.metrics import Metrics
 from hub_app.topics import names
 from hub_app.wire import facts as wire_facts
 from hub_app.wire import subscriptions as wire_subscriptions
+from hub_app.wire.owned import write_deleted
 from tables.datadir import DataDir
 from tables.memory import Memory
 from tables.subscriptions import SubscriptionsTable
@@ -155,7 +156,7 @@ class QueueWorld:
         return subscription
 
     def delete(self, subscription: Subscription) -> None:
-        self._apply(wire_subscriptions.write_deleted(subscription.tenant, subscription.id))
+        self._apply(write_deleted(subscription.tenant, subscription.id))
 
     def _apply(self, record: Any) -> None:
         offset = self.subscriptions.offset(0)

@@ -13,6 +13,7 @@ from hub_app.domain.instants import is_rfc3339, parse_rfc3339, rfc3339
 from hub_app.domain.limits import EPOCH_MAX, ERROR_BYTES_MAX
 from hub_app.topics import partition_for
 from hub_app.wire import attempts, dead_letters, facts, jobs, keyed, meta, quarantine, subscriptions
+from hub_app.wire.owned import Stored
 from hub_app.wire.record import Unreadable, cut, error_text
 
 Pairs = tuple[tuple[str, bytes], ...]
@@ -152,7 +153,7 @@ def test_reading_never_raises(headers: list[tuple[str, bytes | None]], value: by
     assert isinstance(dead_letters.read(headers, value), dead_letters.DeadLetter | Unreadable)
     assert isinstance(quarantine.read(headers, value, value), quarantine.Original | Unreadable)
     assert isinstance(meta.read(value, value), meta.Schema | meta.Epoch | Unreadable)
-    assert isinstance(subscriptions.split_key(value), tuple)
+    assert isinstance(subscriptions.read(value, value, headers), Stored | Unreadable)
     facts.origin(headers)
 
 
@@ -162,7 +163,7 @@ def test_two_tenants_never_share_a_key(one: str, other: str, a: str, b: str) -> 
     if one != other:
         assert tenant_key(one) != tenant_key(other)
         assert destination_key(one, a) != destination_key(other, b)
-        assert subscriptions.join_key(one, a) != subscriptions.join_key(other, b)
+        assert keyed.join(one, a) != keyed.join(other, b)
         assert identity_key(one, "t", "s", a) != identity_key(other, "t", "s", b)
         assert event_id(one, "t", "s", a) != event_id(other, "t", "s", b)
         assert delivery_id(one, 1, a) != delivery_id(other, 1, b)

@@ -16,6 +16,7 @@ from hub_app.domain.fact import Fact
 from hub_app.domain.idempotency import Answer
 from hub_app.wire import keys as wire_keys
 from hub_app.wire import subscriptions as wire_subscriptions
+from hub_app.wire.owned import Stored, write_deleted
 from hub_app.wire.record import Unreadable
 from tables.inbox import FAMILIES, SEQ_MAX, Admitted, InboxTable, id_key
 from tables.keys import KeysTable
@@ -85,7 +86,7 @@ def test_facts_come_back_as_they_went_in(table: InboxTable, facts: list[Fact]) -
 def test_keys_come_back_as_they_went_in(key: ApiKey, answers: tuple[Answer, ...]) -> None:
     record = wire_keys.write(key, answers)
     assert wire_keys.read(record.key, record.value, record.headers) == (key.tenant, key.id, key, answers)
-    gone = wire_keys.write_deleted(key.tenant, key.id, answers)
+    gone = write_deleted(key.tenant, key.id, answers)
     assert wire_keys.read(gone.key, gone.value, gone.headers) == (key.tenant, key.id, None, answers)
     other = wire_keys.write(replace(key, id=key.id + "x"))
     assert isinstance(wire_keys.read(record.key, other.value, ()), Unreadable)
@@ -115,4 +116,4 @@ def test_no_record_stops_a_global_table(
         assert table.offset(0) == 0
     for key, value, headers in records:
         read = wire_subscriptions.read(key, value, headers)
-        assert isinstance(read, wire_subscriptions.Stored | Unreadable)
+        assert isinstance(read, Stored | Unreadable)

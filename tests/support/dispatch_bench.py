@@ -43,6 +43,7 @@ from hub_app.wire import dead_letters as wire_dead
 from hub_app.wire import jobs as wire_jobs
 from hub_app.wire import operator as wire_operator
 from hub_app.wire import subscriptions as wire_subscriptions
+from hub_app.wire.owned import write_deleted
 from hub_app.wire.record import Record
 from tables.claims import ClaimFile
 from tables.health import HealthTable
@@ -217,7 +218,7 @@ class Worker:
         return self.put(replace(now, **changes))
 
     def delete(self, id: str = "sub") -> None:
-        self._change(wire_subscriptions.write_deleted("t", id))
+        self._change(write_deleted("t", id))
 
     def _change(self, record: Record) -> None:
         self.world.changes.append(record)

@@ -8,6 +8,7 @@ from hub_app.domain.apikey import ApiKey
 from hub_app.domain.idempotency import Answer
 from hub_app.wire import keys as wire_keys
 from hub_app.wire import meta as wire_meta
+from hub_app.wire.owned import write_deleted
 from hub_app.wire.record import Record
 from tables.globals import UNREADABLE_MAX, GlobalTable
 from tables.keys import KeysTable
@@ -40,9 +41,9 @@ def test_records_make_rows_and_nulls_delete_them(table: KeysTable) -> None:
     apply(table, 6, wire_keys.write(api_key("k2", created_at_ms=0)))
     assert (table.get("k1"), len(table), table.offset(0)) == (api_key("k1"), 2, 7)
     assert [key.id for key in table.of_tenant("acme")] == ["k2", "k1"]
-    apply(table, 9, wire_keys.write_deleted("acme", "k1"))
+    apply(table, 9, write_deleted("acme", "k1"))
     assert (table.get("k1"), table.count("acme"), table.offset(0)) == (None, 1, 10)
-    apply(table, 10, wire_keys.write_deleted("acme", "never was"))
+    apply(table, 10, write_deleted("acme", "never was"))
     assert len(table) == 1
 
 

@@ -10,6 +10,7 @@ from hub_app.domain.fact import Fact
 from hub_app.domain.idempotency import Answer
 from hub_app.domain.subscription import Subscription, Verification, WebhookSink
 from hub_app.wire import subscriptions as wire
+from hub_app.wire.owned import write_deleted
 from hub_app.wire.record import Record
 from tables.subscriptions import GONE_MAX, SubscriptionsTable
 
@@ -72,7 +73,7 @@ def test_the_matcher_is_compiled_once_and_never_stale(table: SubscriptionsTable)
     apply(table, 2, wire.write(replace(subscription("a"), enabled=False, revision=2)))
     assert table.matcher("acme").match(fact()) == []
     apply(table, 3, wire.write(subscription("a")))
-    apply(table, 4, wire.write_deleted("acme", "a"))
+    apply(table, 4, write_deleted("acme", "a"))
     assert table.matcher("acme").match(fact()) == []
     assert (len(table), table.tenants()) == (1, ["other"])
 
@@ -90,26 +91,26 @@ def test_answers_outlive_a_deletion_within_a_bound(table: SubscriptionsTable) ->
     answers = (Answer("k", "d", 1, "204"),)
     apply(table, 0, wire.write(subscription("a"), answers))
     assert table.answers("acme", "a") == answers
-    apply(table, 1, wire.write_deleted("acme", "a", answers))
+    apply(table, 1, write_deleted("acme", "a", answers))
     assert (table.get("acme", "a"), table.answers("acme", "a"), len(table)) == (None, answers, 0)
     apply(table, 2, wire.write(subscription("a")))
     assert table.answers("acme", "a") == ()
-    apply(table, 3, wire.write_deleted("acme", "a", answers))
+    apply(table, 3, write_deleted("acme", "a", answers))
     for number in range(GONE_MAX):
-        apply(table, 4 + number, wire.write_deleted("acme", f"b{number}", answers))
+        apply(table, 4 + number, write_deleted("acme", f"b{number}", answers))
     assert table.answers("acme", "a") == ()
     assert table.answers("acme", "b0") == answers
 
 
 def test_a_deletion_without_answers_leaves_nothing_behind(table: SubscriptionsTable) -> None:
-    apply(table, 0, wire.write_deleted("acme", "a", (Answer("k", "d", 1, "204"),)))
-    apply(table, 1, wire.write_deleted("acme", "a"))
+    apply(table, 0, write_deleted("acme", "a", (Answer("k", "d", 1, "204"),)))
+    apply(table, 1, write_deleted("acme", "a"))
     assert table.answers("acme", "a") == ()
 
 
 def test_a_log_made_anew_is_forgotten(table: SubscriptionsTable) -> None:
     apply(table, 5, wire.write(subscription("a")))
-    apply(table, 6, wire.write_deleted("acme", "b", (Answer("k", "d", 1, "204"),)))
+    apply(table, 6, write_deleted("acme", "b", (Answer("k", "d", 1, "204"),)))
     matcher = table.matcher("acme")
     table.reset(0)
     assert (len(table), table.offset(0), table.answers("acme", "b")) == (0, 0, ())
@@ -123,7 +124,7 @@ def test_records_come_back_as_they_went_in_and_say_nothing_of_secrets() -> None:
     record = wire.write(given, answers)
     assert record.key == b"ten ant\x1fa"
     assert wire.read(record.key, record.value, record.headers) == wire.Stored("ten ant", "a", given, answers)
-    gone = wire.write_deleted("ten ant", "a", answers)
+    gone = write_deleted("ten ant", "a", answers)
     assert gone.value is None
     assert wire.read(gone.key, gone.value, gone.headers) == wire.Stored("ten ant", "a", None, answers)
     assert "sealed" not in repr(given)

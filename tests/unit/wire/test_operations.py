@@ -19,6 +19,7 @@ from hub_app.domain.operation import (
     operation_id,
 )
 from hub_app.wire import operations as wire
+from hub_app.wire.owned import Stored, write_deleted
 from hub_app.wire.record import Unreadable
 from tables.operations import OperationsTable
 
@@ -56,7 +57,7 @@ def test_read_back(operation: Operation) -> None:
 
 @given(st.binary(max_size=20), st.none() | st.binary(max_size=40) | st.just(b"{}") | st.just(b'{"span":[1]}'))
 def test_reading_is_total(key: bytes, value: bytes | None) -> None:
-    assert isinstance(wire.read(key, value, ()), wire.Stored | Unreadable)
+    assert isinstance(wire.read(key, value, ()), Stored | Unreadable)
 
 
 def test_another_key_than_the_values() -> None:
@@ -98,6 +99,6 @@ def test_the_table_knows_what_runs() -> None:
     over = ended(A_REPLAY, OperationState.CANCELLED, now_ms=2_000)
     put(1, over)
     assert (table.running(), table.count("t"), table.get("t", "opn_a")) == ([], 0, over)
-    gone = wire.write_deleted("t", "opn_a")
+    gone = write_deleted("t", "opn_a")
     table.apply(0, 2, gone.key, gone.value, gone.headers)
     assert (len(table), table.of_tenant("t")) == (0, [])
