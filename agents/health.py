@@ -114,16 +114,14 @@ class SinkHealth:
         place = (job.tenant, job.destination)
         sink = self._sinks.get(place)
         if not ok:
-            if sink is None:
-                sink = self._sinks[place] = Sink(shard, place)
+            sink = sink or self._sinks.setdefault(place, Sink(shard, place))
             self._failed(sink, job.subscription, self._clock.now_ms())
         elif sink is not None:
             self._succeeded(sink, job.subscription)
 
     def _succeeded(self, sink: Sink, subscription: str) -> None:
         self._close_breaker(sink, "a delivery succeeded")
-        failing = sink.failing.get(subscription)
-        if failing is not None:
+        if (failing := sink.failing.get(subscription)) is not None:
             self._end_streak(sink, subscription)
             if failing.warned:
                 self._notices.recovered(sink.shard, sink.place, subscription, failing.streak)
@@ -206,14 +204,16 @@ class SinkHealth:
     # -- the scheduler -------------------------------------------------------------------------------------------------
     def again(self, place: Place) -> None:
         """The scheduler may have forgotten the place since."""
-        sink = self._sinks.get(place)
-        if sink is not None:
+        if (sink := self._sinks.get(place)) is not None:
             self._apply(sink)
+
+    def sink(self, place: Place) -> Sink | None:
+        """What is held against it, as it is now; None: nothing. Only of places whose shard is here."""
+        return self._sinks.get(place)
 
     def open_places(self) -> list[tuple[DispatchShard, Place]]:
         """Where attempts are blocked now."""
-        now_ms = self._clock.now_ms()
-        sinks = [sink for sink in self._sinks.values() if sink.breaker.open_ms]
+        now_ms, sinks = self._clock.now_ms(), [sink for sink in self._sinks.values() if sink.breaker.open_ms]
         return [(s.shard, s.place) for s in sinks if breaker.state_at(s.breaker, now_ms) is State.OPEN]
 
     def not_closed(self) -> int:

@@ -12,15 +12,18 @@ from agents.history import Histories
 from agents.inbox import Inbox
 from agents.observer import readmit
 from agents.operations import Operations
+from agents.operator_log import OperatorEvents
 from agents.owners import DispatchOwners, InboxOwners, KeysTail
 from agents.publishing import Publisher
 from agents.registrations import KeyStore, OperationStore, SubscriptionStore
 from agents.views import Views
 from hub_app import __version__
+from hub_app.derived import disable_policy
 from hub_app.domain.operation import OperationKind
 from hub_app.kafka.assignor import OwnerReader
 from hub_app.kafka.client import make_admin
 from hub_app.kafka.follower import Follower
+from hub_app.kafka.looks import LookReader
 from hub_app.lifecycle import Hub
 from hub_app.settings import Settings
 from hub_app.telemetry.events import Event
@@ -40,12 +43,13 @@ def serve_web(parts: Assembly, hub: Hub, inbox: Inbox) -> None:
 
 def _deps(parts: Assembly, hub: Hub, inbox: Inbox) -> WebDeps:
     settings, clock = parts.settings, parts.ports.clock
-    peers, admin = AiohttpPeers(), make_admin(parts.config)
+    peers, admin, looks = AiohttpPeers(), make_admin(parts.config), LookReader(parts.config)
     owners = _owners(parts, hub, inbox, admin)
 
     async def close() -> None:
         await peers.close()
         await admin.close()
+        await looks.on_stop()
 
     hub.close_web = close
     changes: dict[str, Any] = {
@@ -77,10 +81,13 @@ def _deps(parts: Assembly, hub: Hub, inbox: Inbox) -> WebDeps:
             clock=clock,
             metrics=parts.metrics,
         ),
-        archive=Archive(parts.reader, settings.shards),
+        archive=Archive(looks, settings.shards),
+        operator_events=OperatorEvents(looks, parts.names.operator, settings.shards),
         readmit=partial(readmit, parts.producer.outbox, parts.names, settings.shards, clock),
         owners=owners,
         sinks=_sink_owners(parts, hub, admin),
+        held_against=hub.dispatcher.health.sink,
+        disabling=disable_policy(settings),
         peers=peers,
     )
 

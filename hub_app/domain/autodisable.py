@@ -56,6 +56,11 @@ def fires(streak: Streak | None, *, now_ms: int, policy: DisablePolicy) -> bool:
     return at_ms is not None and now_ms >= at_ms
 
 
+def window_percent(streak: Streak, *, now_ms: int, policy: DisablePolicy) -> int:
+    """How much of the window is over, 0 to 100."""
+    return max(0, min(100, (now_ms - streak.first_ms) * 100 // policy.window_ms))
+
+
 def warning_percent(streak: Streak | None, *, now_ms: int, policy: DisablePolicy) -> int:
     """80 or 50 once so much of the window is over, else 0. Only for a streak that will fire if no success comes: a lone
     failure warns nobody."""

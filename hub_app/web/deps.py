@@ -10,10 +10,14 @@ from typing import NamedTuple, Protocol
 from agents.archive import Archive
 from agents.dead_letters import DeadLetters
 from agents.dispatch_shard import DispatchShard
+from agents.operator_log import OperatorEvents
 from agents.queue_steps import Delivered, TokenError
 from agents.registrations import KeyStore, OperationStore, SubscriptionStore
+from agents.sinks import Sink
+from hub_app.domain.autodisable import DisablePolicy
 from hub_app.domain.cloudevents import Accept
 from hub_app.domain.fact import Fact
+from hub_app.domain.health import Place
 from hub_app.domain.publishing import Published, Unfit
 from hub_app.domain.queue import Operation
 from hub_app.domain.queue_tokens import Token
@@ -22,7 +26,6 @@ from hub_app.ports import Clock, Entropy, Keyring, Sender
 from hub_app.settings import Settings
 from hub_app.telemetry import Log, Metrics
 from hub_app.web.arrivals import Arrivals
-from tables.health import HealthTable
 from tables.inbox import SEQ_MAX
 from tables.keys import KeysTable
 from tables.operations import OperationsTable
@@ -179,10 +182,12 @@ class WebDeps:
     queues: QueueAccess
     publisher: PublishAccess
     archive: Archive
+    operator_events: OperatorEvents
     readmit: Callable[[Accept, bytes, tuple[int, int]], Awaitable[None]]  # repaired, and now a fact
     owners: Owners
     sinks: SinkOwners
-    health: HealthTable | None = None
+    held_against: Callable[[Place], Sink | None]  # now, of sinks whose shard is here (`agents.health.SinkHealth.sink`)
+    disabling: DisablePolicy | None  # None: nobody is disabled for their failures
     peers: Peers
     readiness: Readiness
     stopping: Callable[[], bool]  # true from the first sign of the end: not ready, polls end

@@ -5,36 +5,29 @@ from __future__ import annotations
 
 import base64
 import binascii
-import re
 from typing import Any, Final, NamedTuple
 
 from aiohttp import web
 
-from agents.archive import START, Place
+from agents.archive import Place
 from hub_app.domain.cloudevents import Accept, Drop, judge
-from hub_app.domain.errors import BrokerTrouble
 from hub_app.domain.instants import rfc3339
-from hub_app.domain.operation import SEQ_MAX
 from hub_app.telemetry import Event
 from hub_app.topics import names
+from hub_app.web.archived import AFTER_PLACE, Archived, bounded_look, place_of
 from hub_app.web.bodies import parse_body
 from hub_app.web.deps import WebDeps
 from hub_app.web.describe import Query
 from hub_app.web.paging import LIMIT
-from hub_app.web.problems import FieldError, Problem, conflict, invalid, invalid_query, json_response, not_found
+from hub_app.web.problems import FieldError, Problem, conflict, invalid, json_response, not_found
 from hub_app.web.queries import parse_queries
 from hub_app.web.serve import Ask
 from hub_app.web.shapes import Instant, Member, Open, Record, Text
 from hub_app.wire import observations, quarantine
 from hub_app.wire.record import Unreadable
 
-LIMIT_DEFAULT: Final = 50
-_PLACE: Final = re.compile(r"([0-9]{1,5})\.([0-9]{1,18})", re.ASCII)
-_CURSOR: Final = Query(
-    "cursor", Text(pattern=_PLACE.pattern, meaning="the `next` of an answer before"), "the page after"
-)
 _COMMON: Final = (
-    _CURSOR,
+    AFTER_PLACE,
     LIMIT,
     Query("source", Text(length_min=1, length_max=256), "the producer's name"),
     Query("tenant", Text(length_min=1, length_max=256), "of this tenant only"),
@@ -63,6 +56,7 @@ class Judged(NamedTuple):
 class Observation:
     def __init__(self, deps: WebDeps) -> None:
         self._deps, self._names = deps, names(deps.settings.topic_prefix)
+        self._archived = Archived(deps)
 
     async def observed(self, ask: Ask) -> web.Response | Problem:
         """Records about one origin that stand in a page are shown once."""
@@ -78,7 +72,7 @@ class Observation:
             seen.add(row["id"])
             return row
 
-        return await self._page(self._names.observations, query, "dead_letters", pick)
+        return await self._archived.page(self._names.observations, query, "dead_letters", pick)
 
     async def quarantined(self, ask: Ask) -> web.Response | Problem:
         query = parse_queries(ask.request, QUARANTINED)
@@ -92,18 +86,16 @@ class Observation:
             row = _shown(found)
             return row if _wanted(row, query) else None
 
-        return await self._page(self._names.quarantine, query, "records", pick)
+        return await self._archived.page(self._names.quarantine, query, "records", pick)
 
     async def ingest(self, ask: Ask) -> web.Response | Problem:
         """A quarantined record, repaired, judged as ingest would; accepted it is a fact like any other. The same again
         is one fact, for its identity is the same."""
-        match = _PLACE.fullmatch(ask.part("id"))
+        place = place_of(ask.part("id"))
         record = None
-        if match is not None:
-            try:
-                record = await self._deps.archive.one(self._names.quarantine, Place(int(match[1]), int(match[2])))
-            except OSError as error:
-                raise BrokerTrouble(str(error)) from error
+        if place is not None:
+            async with bounded_look():
+                record = await self._deps.archive.one(self._names.quarantine, place)
         found = None if record is None else _judged(record)
         if found is None:
             return not_found("record")
@@ -127,27 +119,6 @@ class Observation:
         ce = dict(verdict.headers)
         shown = {"tenant": verdict.tenant, "source": verdict.topic, "event_id": ce["ce-id"].decode()}
         return json_response(shown, status=202)
-
-    async def _page(self, topic: str, query: dict[str, Any], name: str, pick: Any) -> web.Response | Problem:
-        place = START
-        if "cursor" in query:
-            match = _PLACE.fullmatch(query["cursor"])
-            assert match is not None
-            place = Place(int(match[1]), int(match[2]))
-            if place.partition >= self._deps.settings.shards:
-                return invalid_query("cursor", "expected the `next` of an answer before")
-        try:
-            rows, after = await self._deps.archive.page(
-                topic,
-                place,
-                limit=query.get("limit", LIMIT_DEFAULT),
-                since_ms=query.get("since", 0),
-                until_ms=query.get("until", SEQ_MAX),
-                pick=pick,
-            )
-        except OSError as error:
-            raise BrokerTrouble(str(error)) from error
-        return json_response({name: rows, "next": None if after is None else f"{after.partition}.{after.offset}"})
 
 
 def _judged(record: Any) -> Judged | None:

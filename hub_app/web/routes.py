@@ -21,6 +21,7 @@ from hub_app.web.health import Health
 from hub_app.web.observed import OBSERVED, QUARANTINED, Observation
 from hub_app.web.openapi import Documents
 from hub_app.web.operations import OPERATIONS, BulkOperations
+from hub_app.web.operator_events import EVERYBODYS, TOLD, OperatorRoutes
 from hub_app.web.paging import PAGING
 from hub_app.web.preview import WHY, Preview
 from hub_app.web.probe import Prober
@@ -47,6 +48,7 @@ def table(deps: WebDeps) -> tuple[Route, ...]:
         *_events(deps),
         *_dead_letters(deps, bulk),
         *_operations(bulk),
+        *_operator_events(deps),
         *_admin(deps),
         *_observed(deps),
     )
@@ -120,6 +122,25 @@ def _events(deps: WebDeps) -> tuple[Route, ...]:
     return (
         Route("GET", "/v1/events", RECEIVE, pull.events, PULL, "Pull events in order", pulled, waits=True),
         Route("GET", "/v1/events/{seq}", RECEIVE, pull.event, PULL, "Read one event", Doc({200: "Event"})),
+    )
+
+
+def _operator_events(deps: WebDeps) -> tuple[Route, ...]:
+    told = OperatorRoutes(deps)
+    own = Doc({200: "OperatorEventPage"}, query=TOLD, refuses=(410,))
+    every = Route(
+        "GET",
+        "/admin/operator-events",
+        ADMIN,
+        told.everybodys,
+        STANDARD,
+        "What every tenant was told",
+        Doc({200: "ToldPage"}, query=EVERYBODYS),
+        anywhere=True,
+    )
+    return (
+        Route("GET", "/v1/operator-events", MANAGE, told.own, READ, "What happened to my subscriptions", own),
+        every,
     )
 
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from hub_app.domain.delivery import OutcomeKind
 from hub_app.domain.operation import OperationKind, OperationState
+from hub_app.domain.operator import OperatorKind
 from hub_app.domain.subscription import Verification
 from hub_app.web.admin import NEW_KEY
 from hub_app.web.changes import ROTATION
@@ -141,11 +142,25 @@ _ATTEMPT: Final = obj(
     }
 )
 _DELIVERY: Final = obj({"state": TEXT, "next_at": maybe(INSTANT), "attempts": items(ref("Attempt"))})
+_BREAKER: Final[dict[str, Schema]] = {
+    "state": TEXT,
+    "failures": WHOLE,
+    "opened_at": maybe(INSTANT),
+    "until": maybe(INSTANT),
+}
+_STREAK: Final[dict[str, Schema]] = {
+    "first_failure": INSTANT,
+    "last_failure": INSTANT,
+    "window_percent": {**maybe(WHOLE), "description": "of the time after which it is disabled; null where nobody is"},
+    "warned_percent": WHOLE,
+    "disables_at": {**maybe(INSTANT), "description": "unless a delivery succeeds; null: not before another failure"},
+    "disable_wanted": FLAG,
+}
 _HEALTH: Final = obj(
     {
         "destination": TEXT,
-        "breaker": maybe(obj({"state": TEXT, "failures": WHOLE, "until": maybe(INSTANT)})),
-        "streak": maybe(obj({"first_failure": INSTANT, "last_failure": INSTANT, "warned_percent": WHOLE})),
+        "breaker": maybe(obj(_BREAKER)),
+        "streak": maybe(obj(_STREAK)),
         "counts": obj({"delivered": WHOLE, "failed": WHOLE, "dead": WHOLE}),
         "counted_since": maybe(INSTANT),
         "last": items(ref("Attempt")),
@@ -200,6 +215,14 @@ _LETTER: Final[dict[str, Schema]] = {
 }
 _DRAFT: Final = {"event_types": ["loan.*"], "filters": [{"operatorType": "IsNotNull", "key": "data.id"}]}
 
+_TOLD: Final[dict[str, Schema]] = {
+    "id": ID,
+    "kind": {"type": "string", "enum": [kind.value for kind in OperatorKind]},
+    "at": INSTANT,
+    "destination": maybe(TEXT),
+    "subscription": maybe(TEXT),
+    "detail": TEXT,
+}
 _SEEN: Final[dict[str, Schema]] = {
     "topic": TEXT,
     "partition": WHOLE,
@@ -266,6 +289,9 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
     "DeadLetterPage": page("dead_letters", ref("DeadLetter")),
     "Redrive": {**BULK.schema(), "examples": [{"reason": "exhausted", "dry_run": True}]},
     "Redriven": obj({"id": ID, "series": ID}),
+    "OperatorEvent": obj(_TOLD),
+    "OperatorEventPage": obj({"operator_events": items(ref("OperatorEvent")), "next": TEXT}),
+    "ToldPage": page("operator_events", obj({"tenant": TEXT, **_TOLD})),
     "Attempt": _ATTEMPT,
     "AttemptPage": page("attempts", ref("Attempt")),
     "Health": _HEALTH,

@@ -11,7 +11,8 @@ import orjson
 from aiohttp import web
 
 from agents.dispatch_shard import DispatchShard
-from hub_app.domain.breaker import state_at
+from hub_app.domain.autodisable import fires_at_ms, window_percent
+from hub_app.domain.breaker import CLOSED, state_at
 from hub_app.domain.delivery import OutcomeKind
 from hub_app.domain.errors import Fenced
 from hub_app.domain.ids import delivery_id, destination_key
@@ -155,7 +156,7 @@ class Sinks:
         return {
             "destination": destination,
             "breaker": self._breaker(tenant, destination, now_ms),
-            "streak": self._streak(tenant, destination, subscription),
+            "streak": self._streak(tenant, destination, subscription, now_ms),
             "counts": counts,
             "counted_since": rfc3339(own[-1].at_ms) if own else None,
             "last": [_shown(one) for one in own[:LAST_MAX]],
@@ -166,26 +167,30 @@ class Sinks:
         }
 
     def _breaker(self, tenant: str, destination: str, now_ms: int) -> dict[str, Any] | None:
-        table = self._deps.health
-        found = table.breaker((tenant, destination)) if table is not None else None
-        if found is None:
+        sink = self._deps.held_against((tenant, destination))
+        if sink is None or sink.breaker == CLOSED:
             return None
-        breaker = found.breaker
+        breaker = sink.breaker
         return {
             "state": state_at(breaker, now_ms).value,
             "failures": breaker.failures,
+            "opened_at": rfc3339(breaker.opened_at_ms) if breaker.open_ms else None,
             "until": rfc3339(breaker.until_ms) if breaker.until_ms else None,
         }
 
-    def _streak(self, tenant: str, destination: str, subscription: str) -> dict[str, Any] | None:
-        table = self._deps.health
-        found = table.streaks((tenant, destination)).get(subscription) if table is not None else None
-        if found is None:
+    def _streak(self, tenant: str, destination: str, subscription: str, now_ms: int) -> dict[str, Any] | None:
+        sink, policy = self._deps.held_against((tenant, destination)), self._deps.disabling
+        failing = sink.failing.get(subscription) if sink is not None else None
+        if failing is None:
             return None
+        disables_at_ms = fires_at_ms(failing.streak, policy) if policy is not None else None
         return {
-            "first_failure": rfc3339(found.streak.first_ms),
-            "last_failure": rfc3339(found.streak.last_ms),
-            "warned_percent": found.warned_percent,
+            "first_failure": rfc3339(failing.streak.first_ms),
+            "last_failure": rfc3339(failing.streak.last_ms),
+            "window_percent": window_percent(failing.streak, now_ms=now_ms, policy=policy) if policy else None,
+            "warned_percent": failing.warned,
+            "disables_at": rfc3339(disables_at_ms) if disables_at_ms is not None else None,
+            "disable_wanted": failing.wanted,
         }
 
 

@@ -24,10 +24,14 @@ from agents.dead_letters import DeadLetters
 from agents.dispatch_shard import DispatchShard
 from agents.observer import readmit
 from agents.operations import Operations
+from agents.operator_log import OperatorEvents
 from agents.queue_steps import Delivered, TokenError
 from agents.registrations import KeyStore, OperationStore, SubscriptionStore
+from agents.sinks import Sink
 from hub_app.adapters.clock import SystemClock
+from hub_app.derived import disable_policy
 from hub_app.domain.errors import BrokerTrouble, Fenced, OutcomeUnknown
+from hub_app.domain.health import Place
 from hub_app.domain.ids import tenant_key
 from hub_app.domain.operation import OperationKind
 from hub_app.domain.publishing import Published, Unfit
@@ -93,6 +97,8 @@ class Cluster:
         self.inboxes = {shard: FakeInbox(partial(self._store, shard)) for shard in range(shards)}
         self.sinks: dict[int, DispatchShard] = {}
         self.sink_owner: dict[int, Worker] = {}
+        self.held: dict[Place, Sink] = {}
+        self.log_begins: dict[tuple[str, int], int] = {}
         self.vault = Vault()
         self.workers: list[Worker] = []
 
@@ -295,6 +301,9 @@ class Worker:
             owners=self,
             sinks=FakeSinkOwners(self),
             archive=Archive(LogOf(cluster), cluster.shards),
+            operator_events=OperatorEvents(LogOf(cluster), NAMES.operator, cluster.shards),
+            held_against=cluster.held.get,
+            disabling=disable_policy(settings),
             readmit=partial(readmit, self.outbox, NAMES, cluster.shards, clock),
             peers=AiohttpPeers(),
             readiness=lambda: self.reasons,
@@ -343,7 +352,7 @@ class LogOf:
         return [entry for entry in self._cluster.log if entry[:2] == (topic, partition)]
 
     async def begin_offsets(self, topic: str, partitions: Sequence[int]) -> Mapping[int, int]:
-        return dict.fromkeys(partitions, 0)
+        return {partition: self._cluster.log_begins.get((topic, partition), 0) for partition in partitions}
 
     async def end_offsets(self, topic: str, partitions: Sequence[int]) -> Mapping[int, int]:
         return {partition: len(self._entries(topic, partition)) for partition in partitions}

@@ -6,8 +6,13 @@ from typing import Any
 
 import pytest
 
+from agents.sinks import Failing, Sink
+from hub_app.domain.autodisable import Streak
+from hub_app.domain.breaker import CLOSED, Breaker
 from hub_app.domain.delivery import Job, OutcomeKind
 from hub_app.domain.ids import delivery_id, destination_key
+from hub_app.domain.instants import rfc3339
+from hub_app.domain.limits import HOUR_MS
 from hub_app.topics import partition_for
 from hub_app.wire.attempts import Outcome
 from tables.history import KEPT
@@ -123,6 +128,37 @@ async def test_health_counts_and_shows_what_waits(hub: Deployment, worker: Worke
     assert found["oldest_due"] == "2026-01-02T03:04:05.000Z"
     assert [row["outcome"] for row in found["last"]] == ["delivered"] + ["failed"] * 9
     assert (found["breaker"], found["streak"], found["destination"]) == (None, None, URL)
+
+
+async def test_health_shows_what_is_held_against_the_sink(hub: Deployment, worker: Worker, key: str) -> None:
+    """As the worker that attempts it knows it now."""
+    one, now_ms = await made(hub, worker, key), worker.clock.now_ms()
+    held = hub.cluster.held["t", URL] = Sink(hub.cluster.sink(shard_of(hub)), ("t", URL))
+    path = f"/v1/subscriptions/{one}/health"
+    held.breaker = Breaker(failures=6, opened_at_ms=now_ms, open_ms=60_000)
+    held.failing[one] = Failing(Streak(now_ms - 90 * HOUR_MS, now_ms - HOUR_MS), warned=50)
+    found = body(await hub.ask(worker, "GET", path, key=key))
+    assert found["breaker"] == {
+        "state": "open",
+        "failures": 6,
+        "opened_at": rfc3339(now_ms),
+        "until": rfc3339(now_ms + 60_000),
+    }
+    assert found["streak"] == {
+        "first_failure": rfc3339(now_ms - 90 * HOUR_MS),
+        "last_failure": rfc3339(now_ms - HOUR_MS),
+        "window_percent": 75,
+        "warned_percent": 50,
+        "disables_at": rfc3339(now_ms + 30 * HOUR_MS),
+        "disable_wanted": False,
+    }
+    held.failing[one] = Failing(Streak(now_ms - 200 * HOUR_MS, now_ms - 199 * HOUR_MS))
+    streak = body(await hub.ask(worker, "GET", path, key=key))["streak"]
+    assert (streak["window_percent"], streak["disables_at"]) == (100, None)  # a lone failure disables nobody
+    del held.failing[one]
+    held.breaker = CLOSED
+    found = body(await hub.ask(worker, "GET", path, key=key))
+    assert (found["breaker"], found["streak"]) == (None, None)
 
 
 async def test_why_tells_what_came_of_the_delivery(hub: Deployment, worker: Worker, key: str) -> None:
