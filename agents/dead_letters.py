@@ -1,7 +1,8 @@
 """The hub's own dead letters: taken into the tenant's inbox shard, sent once more, or discarded.
 
-Order of writes of a redrive: the new delivery is acknowledged, then the mark in hub.dlq, then the row. A crash between
-two of them leaves the letter dead: it is redriven again, under the same operation with the same delivery id.
+Order of writes of a redrive: the new delivery is acknowledged (or the event stands in its queue once more, by log and
+row), then the mark in hub.dlq, then the row. A crash between two of them leaves the letter dead: it is redriven again,
+under the same operation with the same delivery id.
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from agents.operations import again, put_job
+from agents.operations import GiveAgain, again, put_job
 from agents.outputs import flush
 from hub_app.domain.errors import StoreFailed
 from hub_app.domain.fact import Fact
-from hub_app.domain.ids import tenant_key
+from hub_app.domain.ids import delivery_id, tenant_key
 from hub_app.domain.limits import MIB
 from hub_app.domain.operation import Operation, advanced
 from hub_app.domain.subscription import QueueSink, Subscription
@@ -54,10 +55,12 @@ class DeadLetters:
         subscriptions: SubscriptionsTable,
         clock: Clock,
         retention_ms: int,
+        give_again: GiveAgain,
         failed: Callable[[int, StoreFailed], None] = lambda shard, error: None,
     ) -> None:
         self._outbox, self._names, self._count, self._inbox = outbox, names, shards, inbox
         self._subscriptions, self._clock, self._retention_ms = subscriptions, clock, retention_ms
+        self._give_again = give_again
         self._failed, self._log = failed, Log("dead_letters")
 
     def table(self, shard: int) -> DeadLettersTable | None:
@@ -124,7 +127,7 @@ class DeadLetters:
         table, inbox = self.table(shard), self._inbox(shard)
         if table is None:
             return None
-        body = body_of(inbox, table, subscription.tenant, letter)
+        body = _to_send(inbox, table, subscription, letter)
         if body is None:
             return NoEvent()
         [made] = await self._send_again(shard, series, [(subscription, letter, body)])
@@ -144,8 +147,8 @@ class DeadLetters:
         size, cursor, more = 0, page.after, page.more
         for letter in page.letters:
             subscription = self._subscriptions.get(operation.tenant, letter.subscription)
-            body = body_of(inbox, table, operation.tenant, letter)
-            if subscription is None or isinstance(subscription.sink, QueueSink) or body is None:
+            body = None if subscription is None else _to_send(inbox, table, subscription, letter)
+            if subscription is None or body is None:
                 continue
             size += len(body.value)
             if chosen and size > STEP_BYTES_MAX:
@@ -169,14 +172,21 @@ class DeadLetters:
     ) -> list[Redriven]:
         outbox, now_ms = self._outbox(), self._clock.now_ms()
         offset = self._subscriptions.offset(shard)
-        made, marks = [], []
+        queued: dict[str, tuple[Subscription, list[int]]] = {}
+        made: list[Redriven] = []
         for subscription, letter, body in chosen:
-            job = again(subscription, letter.seq, letter.topic, series=series, now_ms=now_ms, offset=offset)
-            put_job(outbox, self._names, self._count, job, body.headers, body.value)
-            made.append(Redriven(job.delivery_id, series))
-            kind = wire.MarkKind.REDRIVEN
-            marks.append(wire.Mark(kind, subscription.tenant, letter.delivery_id, series, now_ms))
-        await flush(outbox)
+            if isinstance(subscription.sink, QueueSink):
+                queued.setdefault(subscription.id, (subscription, []))[1].append(letter.seq)
+            else:
+                job = again(subscription, letter.seq, letter.topic, series=series, now_ms=now_ms, offset=offset)
+                put_job(outbox, self._names, self._count, job, body.headers, body.value)
+            made.append(Redriven(delivery_id(subscription.tenant, letter.seq, subscription.id, series), series))
+        if len(outbox):
+            await flush(outbox)
+        for subscription, seqs in queued.values():
+            await self._give_again(shard, subscription, seqs, series)
+        kind = wire.MarkKind.REDRIVEN
+        marks = [wire.Mark(kind, one.tenant, letter.delivery_id, series, now_ms) for one, letter, _ in chosen]
         await self._mark(shard, marks)
         return made
 
@@ -208,6 +218,13 @@ def covered(operation: Operation, letter: Letter) -> bool:
         and where.get("reason", letter.reason) == letter.reason
         and where.get("type", letter.event_type) == letter.event_type
     )
+
+
+def _to_send(inbox: Any, table: DeadLettersTable, subscription: Subscription, letter: Letter) -> Body | None:
+    """What would be sent; None: nothing can be. A queue's rows hold no payload: it gives what is among the facts."""
+    if not isinstance(subscription.sink, QueueSink):
+        return body_of(inbox, table, subscription.tenant, letter)
+    return None if inbox.fact(subscription.tenant, letter.seq) is None else Body((), b"")
 
 
 def body_of(inbox: Any, table: DeadLettersTable, tenant: str, letter: Letter) -> Body | None:

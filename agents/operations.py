@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol
 
 from agents.outputs import flush
@@ -21,7 +21,7 @@ from hub_app.domain.ids import delivery_id, destination_key, tenant_key
 from hub_app.domain.limits import MIB
 from hub_app.domain.matching import mismatch
 from hub_app.domain.operation import Operation, OperationKind, OperationState, advanced, ended, forgettable
-from hub_app.domain.subscription import Subscription
+from hub_app.domain.subscription import QueueSink, Subscription
 from hub_app.ports import Clock
 from hub_app.telemetry.events import Event
 from hub_app.telemetry.log import Log
@@ -37,6 +37,10 @@ FORGOTTEN_PER_STEP_MAX: Final = 20
 
 Step = Callable[[Operation, int, Any], Awaitable[Operation]]
 """(operation, its shard's number, the shard's tables) -> the operation after one step."""
+
+
+GiveAgain = Callable[[int, Subscription, Sequence[int], str], Awaitable[Any]]
+"""(shard, a queue's subscription, seqs, series): `agents.queue_access.Queues.give_again`."""
 
 
 class Here(Protocol):
@@ -58,10 +62,12 @@ class Operations:
         store: OperationStore,
         subscriptions: SubscriptionsTable,
         clock: Clock,
+        give_again: GiveAgain,
     ) -> None:
         """`outbox()` makes an empty one (`HubProducer.outbox`)."""
         self._outbox, self._names, self._count, self._here = outbox, names, shards, here
         self._table, self._store, self._subscriptions, self._clock = table, store, subscriptions, clock
+        self._give_again = give_again
         self._log, self._wanted = Log("operations"), asyncio.Event()
         self.steps: dict[OperationKind, Step] = {OperationKind.REPLAY: self._replay}
 
@@ -131,6 +137,9 @@ class Operations:
         )
 
     async def _deliver(self, operation: Operation, subscription: Subscription, facts: list[Fact], shard: int) -> None:
+        if isinstance(subscription.sink, QueueSink):
+            await self._give_again(shard, subscription, [fact.seq for fact in facts], operation.id)
+            return
         outbox, now_ms = self._outbox(), self._clock.now_ms()
         offset = self._subscriptions.offset(shard)
         for fact in facts:

@@ -120,6 +120,7 @@ def _background(
         "shards": parts.settings.shards,
         "subscriptions": parts.subscriptions,
         "clock": parts.ports.clock,
+        "give_again": parts.queues.give_again,
     }
     dead_letters = DeadLetters(
         **shared,

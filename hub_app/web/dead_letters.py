@@ -12,7 +12,6 @@ from hub_app.domain.errors import Fenced
 from hub_app.domain.fact import Fact
 from hub_app.domain.instants import rfc3339
 from hub_app.domain.operation import SEQ_MAX, OperationKind, Span, begun, operation_id
-from hub_app.domain.subscription import QueueSink, Subscription
 from hub_app.telemetry import Event
 from hub_app.web.bodies import parse_body
 from hub_app.web.deps import WebDeps
@@ -25,7 +24,7 @@ from hub_app.web.pull import event_json
 from hub_app.web.queries import parse_queries
 from hub_app.web.serve import Ask
 from hub_app.web.shapes import Flag, Instant, Member, Record, Text, Whole
-from hub_app.web.shown import not_a_webhook, not_active
+from hub_app.web.shown import not_active
 from hub_app.wire.dead_letters import MarkKind
 from tables.dead_letters import DEAD, DeadLettersTable, Letter
 
@@ -117,12 +116,11 @@ class DeadLetterRoutes:
         subscription = self._deps.subscriptions.get(ask.tenant, letter.subscription)
         if subscription is None:
             return conflict("deleted", "the subscription of this dead letter was deleted; discard it")
-        refused = _cannot_receive(subscription)
-        if refused is not None:
-            return refused
+        if not subscription.receives:
+            return not_active(subscription)
         made = await self._deps.dead_letters.redrive(ask.shard, subscription, letter, series=series)
         if isinstance(made, NoEvent):
-            return conflict("event-gone", "the payload was too large to be kept, and the event is gone by now")
+            return conflict("event-gone", "its payload is not kept any more, neither with it nor among the events")
         if not isinstance(made, Redriven):
             raise Fenced("the shard is not open here")
         self._deps.log.info(Event.REDRIVEN, delivery=letter.delivery_id.hex(), key=ask.caller.key_id)
@@ -168,12 +166,6 @@ class DeadLetterRoutes:
         if table is None:
             raise Fenced("the shard is not open here")
         return table
-
-
-def _cannot_receive(subscription: Subscription) -> Problem | None:
-    if isinstance(subscription.sink, QueueSink):
-        return not_a_webhook()
-    return None if subscription.receives else not_active(subscription)
 
 
 def _wanted(letter: Letter, query: dict[str, Any]) -> bool:

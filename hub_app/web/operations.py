@@ -19,7 +19,6 @@ from hub_app.domain.operation import (
     operation_id,
     to_public,
 )
-from hub_app.domain.subscription import QueueSink
 from hub_app.telemetry import Event
 from hub_app.web.bodies import parse_body
 from hub_app.web.deps import WebDeps
@@ -28,7 +27,7 @@ from hub_app.web.paging import page_of, parse_paging
 from hub_app.web.problems import FieldError, Problem, conflict, invalid, json_response, not_found
 from hub_app.web.serve import Ask
 from hub_app.web.shapes import Flag, Member, Record
-from hub_app.web.shown import ROUTE, changed_meanwhile, not_a_webhook, not_active
+from hub_app.web.shown import ROUTE, changed_meanwhile, not_active
 from hub_app.web.spans import SPAN_MEMBERS, span_of
 
 REUSES_MAX: Final = 8
@@ -52,8 +51,6 @@ class BulkOperations:
         subscription = self._deps.subscriptions.get(ask.tenant, ask.part("id"))
         if subscription is None:
             return not_found("subscription")
-        if isinstance(subscription.sink, QueueSink):
-            return not_a_webhook()
         body = parse_body(ask, REPLAY)
         if isinstance(body, Problem):
             return body

@@ -266,6 +266,7 @@ class Worker:
             store=operation_store,
             subscriptions=self.subscriptions,
             clock=clock,
+            give_again=LateQueues(self).give_again,
         )
         self.dead_letters = DeadLetters(
             outbox=self.outbox,
@@ -275,6 +276,7 @@ class Worker:
             subscriptions=self.subscriptions,
             clock=clock,
             retention_ms=settings.dead_letter_retention_ms,
+            give_again=LateQueues(self).give_again,
         )
         self.runner.steps[OperationKind.REDRIVE] = self.dead_letters.step
         return WebDeps(
@@ -337,6 +339,9 @@ class LateQueues:
         **asked: Any,
     ) -> list[TokenError | None]:
         return await self._world().queues.settle(shard, subscription, operation, tokens, **asked)
+
+    async def give_again(self, shard: int, subscription: Subscription, seqs: Sequence[int], series: str) -> list[int]:
+        return await self._world().queues.give_again(shard, subscription, seqs, series)
 
     async def publish(self, tenant: str, topic: str, events: Sequence[Published]) -> Unfit | None:
         return await self._world().publisher.publish(tenant, topic, events)

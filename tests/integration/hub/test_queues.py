@@ -100,6 +100,41 @@ def test_every_operation_and_the_dead(hub: Deployment, worker: Worker, call: Cal
     call(sender.close), call(receiver.close)
 
 
+def test_the_dead_are_redriven_over_http(hub: Deployment, worker: Worker) -> None:
+    """One, then the rest; acknowledged they are gone."""
+    tenant, call = "redrive", Caller(hub, aio=False)
+    api = hub.api(worker, tenant)
+    made = api.call("POST", "/v1/subscriptions", queue("orders", "all"))
+    sender = publisher(worker.url, tenant, api.key, "orders")
+    receiver = consumer(worker.url, tenant, api.key, "orders", "all")
+    sender.send([CloudEvent("/shop", "made", id=f"e{i}", data={"n": i}) for i in range(3)])
+    got = receive(call, receiver, 3)
+    receiver.reject(lock_tokens=[one.broker_properties.lock_token for one in got])
+
+    def dead() -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = api.call("GET", "/v1/dead-letters", None)["dead_letters"]
+        return found
+
+    letters = until(lambda: dead() if len(dead()) == 3 else None, dead)
+    assert letters is not None
+    assert {row["reason"] for row in letters} == {"Rejected"}
+    api.call("POST", f"/v1/dead-letters/{letters[0]['id']}/redrive", None)
+    [again] = receive(call, receiver, 1)
+    assert (again.event.id, again.broker_properties.delivery_count) == (letters[0]["event_id"], 1)
+    receiver.acknowledge(lock_tokens=[again.broker_properties.lock_token])
+    begun = api.call("POST", "/v1/dead-letters/redrive", {"subscription": made["id"]})
+
+    def over() -> bool:
+        return bool(api.call("GET", f"/v1/operations/{begun['id']}", None)["state"] == "done")
+
+    until(over, begun)
+    assert dead() == []
+    rest = receive(call, receiver, 2)
+    assert {one.event.id for one in rest} == {row["event_id"] for row in letters[1:]}
+    receiver.acknowledge(lock_tokens=[one.broker_properties.lock_token for one in rest])
+    assert receiver.receive(max_events=10, max_wait_time=10) == []
+
+
 def test_old_events_die_unread(hub: Deployment, worker: Worker) -> None:
     api = hub.api(worker, "old")
     made = api.call("POST", "/v1/subscriptions", queue("o", "n", eventTimeToLive="PT1S", **SHORT))

@@ -176,8 +176,7 @@ async def test_the_same_request_sends_once(hub: Deployment, worker: Worker, key:
 
 async def test_only_where_it_can_be_received(hub: Deployment, worker: Worker, key: str) -> None:
     gone, off = die(hub, 1, "sub_gone"), die(hub, 2, await made(hub, worker, key, enabled=False))
-    queue = die(hub, 3, await made(hub, worker, key, sink={"type": "queue", "topic": "l", "name": "q"}))
-    for id, slug in ((gone, "deleted"), (off, "not-active"), (queue, "not-a-webhook")):
+    for id, slug in ((gone, "deleted"), (off, "not-active")):
         reply = await hub.ask(worker, "POST", f"{ROOT}/{id}/redrive", key=key)
         assert (reply.status, body(reply)["type"]) == (409, PROBLEM + slug)
     assert deliveries(hub) == []
