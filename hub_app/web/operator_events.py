@@ -15,17 +15,17 @@ from hub_app.web.deps import WebDeps
 from hub_app.web.describe import Query
 from hub_app.web.paging import LIMIT, LIMIT_DEFAULT
 from hub_app.web.problems import Problem, json_response
-from hub_app.web.pull import SEQ_MAX
+from hub_app.web.pull import START
 from hub_app.web.queries import parse_queries
 from hub_app.web.serve import Ask
-from hub_app.web.shapes import Instant, Text, Whole
+from hub_app.web.shapes import Instant, Text
 from hub_app.wire import operator as wire
 
 KINDS: Final = tuple(kind.value for kind in OperatorKind)
 _SUBSCRIPTION: Final = Query("subscription", Text(length_min=1, length_max=128), "about this subscription only")
 _KIND: Final = Query("kind", Text(one_of=KINDS), "of this kind only")
 TOLD: Final = (
-    Query("after", Whole(low=0, high=SEQ_MAX), "the `next` of the answer before"),
+    Query("after", Text(pattern=f"{START}|[0-9]{{1,18}}", meaning="the `next` of an answer before"), "its `next`"),
     LIMIT,
     _KIND,
     _SUBSCRIPTION,
@@ -46,23 +46,21 @@ class OperatorRoutes:
         self._archived = Archived(deps)
 
     async def own(self, ask: Ask) -> web.Response | Problem:
-        """Oldest first. `next` is never null: it is where to go on later; what is at hand is read when an answer is
-        empty and `next` no longer moves."""
+        """Oldest first. `next` is never null: it is where to go on later. A page may be short, or empty, also where
+        there are more: the next request looks on from there."""
         query = parse_queries(ask.request, TOLD)
         if isinstance(query, Problem):
             return query
-        limit = query.get("limit", LIMIT_DEFAULT)
+        limit, after = query.get("limit", LIMIT_DEFAULT), query.get("after", START)
         async with bounded_look():
             page = await self._deps.operator_events.page(
-                ask.tenant, query.get("after"), limit, wants=lambda event: _wanted(event, query)
+                ask.tenant, None if after == START else int(after), limit, wants=lambda event: _wanted(event, query)
             )
         if not isinstance(page, OperatorPage):
             detail = "operator events after this cursor are no longer kept; go on with `next`"
-            extra = {"next": str(page.next_offset)}
-            return Problem(410, "cursor-gone", "The cursor is behind what is kept", detail, extra=extra)
-        return json_response(
-            {"operator_events": [wire.to_json(event) for event in page.events], "next": str(page.next_offset)}
-        )
+            return Problem(410, "cursor-gone", "The cursor is behind what is kept", detail, extra={"next": START})
+        place = START if page.after is None else str(page.after)
+        return json_response({"operator_events": [wire.to_json(event) for event in page.events], "next": place})
 
     async def everybodys(self, ask: Ask) -> web.Response | Problem:
         """Partition by partition, each oldest first. A page may be short, or empty, with `next` moved on."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from agents.operator_log import SCANNED_MAX
 from hub_app.domain.ids import tenant_key
 from hub_app.domain.operator import OperatorEvent, OperatorKind
 from hub_app.wire import operator as wire
@@ -112,6 +113,21 @@ async def test_a_tenant_is_told_nothing_of_others(hub: Deployment, worker: Worke
     assert [row["id"] for row in (await read(hub, worker, stranger))["operator_events"]] == [theirs]
 
 
+async def test_a_cursor_tells_nothing_of_others(hub: Deployment, worker: Worker, key: str) -> None:
+    """Nor is it held up by them: what was looked at in vain is not looked at again."""
+    other = beside(hub, "t")
+    nothing = await read(hub, worker, key)
+    for number in range(SCANNED_MAX + 10):
+        tell(hub, number, tenant=other)
+    mine = tell(hub, 1)
+    assert await read(hub, worker, key) == nothing == {"operator_events": [], "next": "start"}
+    found = await read(hub, worker, key)
+    assert [row["id"] for row in found["operator_events"]] == [mine]
+    tell(hub, 1, tenant=other)
+    again = await read(hub, worker, key, f"?after={found['next']}")
+    assert again == {"operator_events": [], "next": found["next"]}
+
+
 async def test_behind_what_is_kept(hub: Deployment, worker: Worker, key: str) -> None:
     """410 with where to go on: nothing is skipped in silence. Also where the log is another, shorter one."""
     for number in range(9):
@@ -119,9 +135,9 @@ async def test_behind_what_is_kept(hub: Deployment, worker: Worker, key: str) ->
     hub.cluster.log_begins[NAMES.operator, hub.cluster.shard_of("t")] = 4
     for after in (3, 10):
         reply = await hub.ask(worker, "GET", f"{ROUTE}?after={after}", key=key)
-        assert (reply.status, body(reply)["type"][-11:], body(reply)["next"]) == (410, "cursor-gone", "4")
+        assert (reply.status, body(reply)["type"][-11:], body(reply)["next"]) == (410, "cursor-gone", "start")
     assert len((await read(hub, worker, key, "?after=4"))["operator_events"]) == 5
-    assert len((await read(hub, worker, key))["operator_events"]) == 5
+    assert len((await read(hub, worker, key, "?after=start"))["operator_events"]) == 5
 
 
 async def test_asked_at_another_worker(hub: Deployment, worker: Worker, key: str) -> None:
