@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from agents.dispatch import CLAIM_MARGIN_MS, Dispatcher
 from agents.dispatch_shard import DispatchShard
-from hub_app.domain.delivery import OutcomeKind, Version, finished_up_to, version
+from hub_app.domain.delivery import OutcomeKind, finished_up_to, version
 from hub_app.domain.errors import StoreFailed
 from hub_app.domain.limits import HOUR_MS
 from hub_app.kafka.reader import RangeReader
@@ -47,9 +47,8 @@ class AttemptsTail:
     async def read(self, shard: DispatchShard, start: int, stop: int) -> None:
         """Takes outcomes and claims of [start, stop) into the table, the offset with them."""
         async for records in self._reader.read_range(self._topic, shard.number, start, stop):
-            outcomes: list[tuple[bytes, Version]] = []
+            outcomes: list[wire_attempts.Outcome] = []
             noted: list[bytes] = []
-            deferred: list[wire_attempts.Outcome] = []
             batch = shard.table.store.batch()
             for record in records:
                 if record.offset in shard.mine:
@@ -67,11 +66,8 @@ class AttemptsTail:
                     job = entry.job
                     upto = finished_up_to(entry.kind, version(job))
                     shard.clear_claim(batch, job.delivery_id, max(upto[0], job.attempt))
-                    outcomes.append((job.delivery_id, upto))
-                    if entry.kind is OutcomeKind.DEFERRED:
-                        deferred.append(entry)
+                    outcomes.append(entry)
             stale = shard.apply_outcomes(batch, outcomes)
-            shard.apply_deferrals(batch, deferred)
             shard.attempts_offset = records[-1].offset + 1
             batch.set_offset(self._topic, shard.attempts_offset)
             shard.table.store.write(batch)

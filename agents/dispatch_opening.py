@@ -7,13 +7,14 @@ claimed is left alone until its outcome shows in that log, or its deadline and a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
+from agents.aside import Aside
 from agents.dispatch import Dispatcher
 from agents.dispatch_claims import AttemptsTail
-from agents.dispatch_shard import DispatchShard, Place
+from agents.dispatch_shard import DispatchShard
 from agents.settle import Settler
-from hub_app.domain.delivery import version
+from agents.survey import survey
 from hub_app.domain.errors import StoreFailed
 from hub_app.domain.limits import MINUTE_MS
 from hub_app.kafka.reader import RangeReader
@@ -25,7 +26,7 @@ from hub_app.topics import Names
 from tables.claims import Claim
 from tables.datadir import DataDir
 from tables.history import FAMILIES as HISTORY_FAMILIES
-from tables.jobs import FAMILIES, JobTable, LastRule, Source
+from tables.jobs import FAMILIES, JobTable, LastRule
 from tables.logs import made_anew, note_logs
 from tables.memory import Memory
 from tables.shard import Identity, ShardStore
@@ -73,6 +74,7 @@ class DispatchShards:
             metrics=metrics,
             store_failed=self.store_failed,
         )
+        self._aside = Aside("dispatch", metrics, self.store_failed)
         self._committed: dict[tuple[str, int], int] = {}
         self._truncated: set[int] = set()
         self._tails: dict[int, asyncio.Task[None]] = {}
@@ -119,31 +121,63 @@ class DispatchShards:
     async def opened(
         self, shard: int, committed: Mapping[str, int], begin: Mapping[str, int], end: Mapping[str, int]
     ) -> Mapping[str, int]:
-        ids = await self._reader.topic_ids([*committed, self._names.attempts])
-        store = self._open_store(shard, end, ids)
         try:
-            opened = DispatchShard(shard, JobTable(store, shard, self._lasts))
-            # Where the log begins after that, records are gone that nobody read: the plane stops the shard and says so.
-            positions = {topic: max(store.offset(topic) or 0, offset) for topic, offset in committed.items()}
-            waiting = {topic: offset for topic, offset in committed.items() if offset < end[topic]}
-            await self._read_outcomes(opened, waiting)
-            places, sources = await self._survey(opened, committed)
-            opened.start_reading(positions, end, sources)
-            await self._read_health(shard)
-            if opened.foreign or not (store.opened_clean or (store.fresh and not waiting)):
-                self._settler.be_careful()  # somebody died here, or may have: an empty disk tells nothing of it
-            self.shards[shard] = opened
-            self._dispatcher.health.open(opened)
-            self._dispatcher.heads.open(opened, places)
-            self._on_opened(opened)
-            self._dispatcher.resume_when_ready(opened)
-        except BaseException:
-            if self.shards.pop(shard, None) is not None:
-                self._dispatcher.close(opened)
-            store.close(clean=False)  # else its lock would keep every further opening out
+            return await self._open_shard(shard, committed, end)
+        except StoreFailed as error:
+            if not error.damaged:
+                raise
+        return await self._open_shard(shard, committed, end)  # the folder is out of the way
+
+    async def _open_shard(self, number: int, committed: Mapping[str, int], end: Mapping[str, int]) -> Mapping[str, int]:
+        """Where reading begins. Whatever goes wrong, the folder is free again, and nothing of the shard is here."""
+        ids = await self._reader.topic_ids([*committed, self._names.attempts])
+        store = self._open_store(number)
+        try:
+            ahead = any(offset > end.get(topic, offset) for topic, offset in store.offsets().items())
+            if ahead or number in self._truncated or made_anew(store, ids):
+                self._aside.put(number, store, "log-recreated")
+                self._truncated.discard(number)
+                store = self._open_store(number)
+            note_logs(store, ids)
+            opened = DispatchShard(number, JobTable(store, number, self._lasts))
+            positions = await self._bring_up(opened, committed, end)
+            if opened.closed:
+                raise StoreFailed(store.name, "its table refused while it was opened")
+        except BaseException as error:
+            left = self.shards.pop(number, None)
+            if left is not None:
+                left.closed = True
+                self._dispatcher.close(left)
+            self._aside.let_go(number, store, error)  # else its lock would keep every further opening out
             raise
-        self._tails[shard] = asyncio.create_task(self._attempts.follow(opened))
+        self._left.pop(number, None)
+        self._aside.watch(number, store, lambda store: self._is_current(number, store))
+        self._tails[number] = asyncio.create_task(self._attempts.follow(opened))
         return positions
+
+    async def _bring_up(
+        self, shard: DispatchShard, committed: Mapping[str, int], end: Mapping[str, int]
+    ) -> Mapping[str, int]:
+        number, store = shard.number, shard.table.store
+        # Where the log begins after that, records are gone that nobody read: the plane stops the shard and says so.
+        positions = {topic: max(store.offset(topic) or 0, offset) for topic, offset in committed.items()}
+        waiting = {topic: offset for topic, offset in committed.items() if offset < end[topic]}
+        await self._read_outcomes(shard, waiting)
+        places, sources = await survey(shard, committed)
+        shard.start_reading(positions, end, sources)
+        await self._read_health(number)
+        if shard.foreign or not (store.opened_clean or (store.fresh and not waiting)):
+            self._settler.be_careful()  # somebody died here, or may have: an empty disk tells nothing of it
+        self.shards[number] = shard
+        self._dispatcher.health.open(shard)
+        self._dispatcher.heads.open(shard, places)
+        self._on_opened(shard)
+        self._dispatcher.resume_when_ready(shard)
+        return positions
+
+    def _is_current(self, number: int, store: ShardStore) -> bool:
+        here = self.shards.get(number)
+        return here is not None and here.table.store is store
 
     def backlog(self) -> int:
         """Unfinished jobs of the shards here."""
@@ -171,30 +205,20 @@ class DispatchShards:
         self._dispatcher.suspend(shard)
         shard.closed = True
         if error.damaged:
-            shard.table.store.set_aside("damaged")
+            self._aside.put(number, shard.table.store, "damaged", error.detail)
         self._reopen(shard.number, str(error))
 
     # -- opening, step by step -----------------------------------------------------------------------------------------
-    def _open_store(self, shard: int, end: Mapping[str, int], ids: Mapping[str, bytes]) -> ShardStore:
-        def opened() -> ShardStore:
-            return self._open(
-                self._data.folder("dispatch", shard),
-                plane="dispatch",
-                shard=shard,
-                families=(*FAMILIES, *HISTORY_FAMILIES),
-                memory=self._memory,
-                identity=Identity(self._cluster_id(), 0, SCHEMA),
-            )
-
-        store = opened()
-        ahead = [topic for topic, offset in store.offsets().items() if topic in end and offset > end[topic]]
-        if ahead or shard in self._truncated or made_anew(store, ids):
-            self._truncated.discard(shard)
-            store.set_aside("log-recreated")
-            store = opened()
-        note_logs(store, ids)
-        if store.aside:
-            self._log.warning(Event.SHARD_SET_ASIDE, shard=shard, reason=store.aside)
+    def _open_store(self, shard: int) -> ShardStore:
+        store = self._open(
+            self._data.folder("dispatch", shard),
+            plane="dispatch",
+            shard=shard,
+            families=(*FAMILIES, *HISTORY_FAMILIES),
+            memory=self._memory,
+            identity=Identity(self._cluster_id(), 0, SCHEMA),
+        )
+        self._aside.found(shard, store)
         return store
 
     async def _read_outcomes(self, shard: DispatchShard, waiting: Mapping[str, int]) -> None:
@@ -211,7 +235,6 @@ class DispatchShards:
         for delivery_id, claim in self._left.get(number, {}).items():  # this worker's own, from before
             shard.note_claim(batch, delivery_id, claim)
         shard.table.store.write(batch)
-        self._left.pop(number, None)
         await self._attempts.read(shard, start, stop)
 
     async def _first_outcome(self, number: int, waiting: Mapping[str, int], stop: int) -> int:
@@ -225,24 +248,3 @@ class DispatchShards:
             return stop
         found = await self._reader.offset_for_time(self._names.attempts, number, min(times) - LOOK_BACK_MS)
         return stop if found is None else found
-
-    async def _survey(self, shard: DispatchShard, committed: Mapping[str, int]) -> tuple[Iterable[Place], list[Source]]:
-        """Where the table holds rows and which records they stand for; in slices, so that other shards go on. Rows that
-        ended in other hands, or unnoticed, are dropped: by an outcome, or because their records are committed."""
-        places: dict[Place, None] = {}
-        sources: list[Source] = []
-        count = 0
-        for rows in shard.table.slices():
-            batch = shard.table.store.batch()
-            for row, done in zip(rows, shard.table.finished([row.job.delivery_id for row in rows]), strict=True):
-                if version(row.job) <= done or all(offset < committed.get(topic, 0) for topic, offset in row.sources):
-                    shard.table.drop(batch, row)
-                    continue
-                count += 1
-                places[row.job.tenant, row.job.destination] = None
-                sources.extend(row.sources)
-            if len(batch):
-                shard.table.store.write(batch)
-            await asyncio.sleep(0)
-        shard.table.count = count
-        return places, sources

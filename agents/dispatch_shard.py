@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from hub_app.domain.delivery import NOTHING, Job, Version, supersedes, version
+from hub_app.domain.delivery import NOTHING, Job, OutcomeKind, Version, finished_up_to, supersedes, version
 from hub_app.kafka.lowwater import LowWater
 from hub_app.wire import attempts as wire_attempts
 from hub_app.wire import jobs as wire_jobs
@@ -67,39 +67,38 @@ class DispatchShard:
         self.low = {topic: LowWater(position, sorted(unfinished[topic])) for topic, position in positions.items()}
         self.until = dict(ends)
 
-    def apply_outcomes(self, batch: Any, outcomes: Iterable[tuple[bytes, Version]]) -> list[Row]:
-        """Outcomes read from the attempts log: (delivery id, version up to which they finish). Returns rows that no
-        longer stand for anything; the batch is still to be written."""
+    def apply_outcomes(self, batch: Any, outcomes: Iterable[wire_attempts.Outcome]) -> list[Row]:
+        """Outcomes read from the attempts log, in its order. Returns rows that no longer stand for anything; the batch
+        is still to be written."""
         latest: dict[bytes, Version] = {}
-        for delivery_id, upto in outcomes:
-            latest[delivery_id] = max(latest.get(delivery_id, NOTHING), upto)
+        deferred: dict[bytes, wire_attempts.Outcome] = {}
+        for outcome in outcomes:
+            key = outcome.job.delivery_id
+            latest[key] = max(latest.get(key, NOTHING), finished_up_to(outcome.kind, version(outcome.job)))
+            if outcome.kind is OutcomeKind.DEFERRED:
+                deferred[key] = outcome
         ids, stale = list(latest), []
-        for delivery_id, row, known in zip(ids, self.table.rows(ids), self.table.finished(ids), strict=True):
-            upto = max(latest[delivery_id], known)
+        for key, row, known in zip(ids, self.table.rows(ids), self.table.finished(ids), strict=True):
+            upto = max(latest[key], known)
             if upto > known:
-                self.table.mark_finished(batch, delivery_id, upto)
-            if delivery_id in self.in_hand:
-                self.told[delivery_id] = max(self.told.get(delivery_id, NOTHING), upto)  # settled with the attempt
+                self.table.mark_finished(batch, key, upto)
+            if key in self.in_hand:
+                self.told[key] = max(self.told.get(key, NOTHING), upto)  # settled with the attempt
             elif row is not None and version(row.job) <= upto:
                 self.table.drop(batch, row)
                 self._finish_sources(row)
                 stale.append(row)
+            elif row is not None and key in deferred and key not in self.offered:
+                self._put_off(batch, self.held.get(key, row), deferred[key])
         return stale
 
-    def apply_deferrals(self, batch: Any, outcomes: Sequence[wire_attempts.Outcome]) -> None:
-        """Another owner could not try these jobs: they wait as long as it said, and, as after any outcome, are of no
+    def _put_off(self, batch: Any, row: Row, outcome: wire_attempts.Outcome) -> None:
+        """Another owner could not try the job: it waits as long as that said and is, as after any outcome, of no
         suspicion."""
-        ids = [outcome.job.delivery_id for outcome in outcomes]
-        for outcome, stored in zip(outcomes, self.table.rows(ids), strict=True):
-            job = outcome.job
-            row = self.in_memory(job.delivery_id) or stored
-            if row is None or version(row.job) != version(job):
-                continue
-            # What is in the order here, or in hand, was not waiting for that owner: it keeps its place.
-            if job.delivery_id in self.in_hand or job.delivery_id in self.offered:
-                continue
+        if version(row.job) == version(outcome.job):
             row.deferred_ms = row.deferred_ms or outcome.at_ms
-            self.reschedule(batch, row, max(row.due_ms, job.not_before_ms), row.job._replace(reclaims=0))
+            due_ms = max(row.due_ms, outcome.job.not_before_ms)
+            self.reschedule(batch, row, due_ms, row.job._replace(reclaims=0))
 
     # -- claims of others ----------------------------------------------------------------------------------------------
     def note_claim(self, batch: Any, delivery_id: bytes, claim: Claim) -> bool:

@@ -62,6 +62,7 @@ class InboxShard:
     def __init__(self, number: int, table: InboxTable, *, epoch: int, emit_from: int, next_offset: int) -> None:
         self.number, self.table, self.epoch, self.emit_from = number, table, epoch, emit_from
         self.next_offset, self.expire_at_ms = next_offset, 0
+        self.failed = False  # its table refused: it is to be opened again
 
     def position(self) -> int:
         """Facts below this seq are in the table, as far as they were admitted and are kept."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+from agents.aside import Aside
 from agents.inbox import Inbox, InboxShard
 from agents.owner import OwnerLog
 from agents.queue_access import Queues
@@ -15,6 +16,7 @@ from hub_app.domain.errors import StoreFailed
 from hub_app.domain.ids import seq_of
 from hub_app.telemetry.events import Event
 from hub_app.telemetry.log import Log
+from hub_app.telemetry.metrics import Metrics
 from hub_app.topics import Names
 from tables.datadir import DataDir
 from tables.dead_letters import FAMILIES as DEAD_FAMILIES
@@ -39,6 +41,7 @@ class InboxShards:
         names: Names,
         data: DataDir,
         memory: Memory,
+        metrics: Metrics,
         dedup_window_ms: int,
         cluster_id: Callable[[], str],
         epoch: Callable[[int], int],
@@ -54,7 +57,7 @@ class InboxShards:
         self._data, self._memory, self._window_ms = data, memory, dedup_window_ms
         self._cluster_id, self._epoch, self._raise_epoch, self._left = cluster_id, epoch, raise_epoch, left
         self._topic_ids = topic_ids
-        self._log = Log("inbox")
+        self._log, self._aside = Log("inbox"), Aside("inbox", metrics, self.store_failed)
 
     async def suspended(self, shards: frozenset[int]) -> None:
         """Batches in flight finish or are dropped by the plane; nothing more is locked or settled."""
@@ -76,11 +79,12 @@ class InboxShards:
         """The shard stops here and is opened again (which goes on failing, visibly, while the disk is full). What its
         batch emitted was not committed: it comes again with the same ids."""
         left = self._inbox.shards.get(shard)
-        if left is None:
+        if left is None or left.failed:
             return
+        left.failed = True
         self._log.error(Event.SHARD_FAILED, error=error, shard=shard)
         if error.damaged:
-            left.table.store.set_aside("damaged")
+            self._aside.put(shard, left.table.store, "damaged", error.detail)
         self._reopen(shard, str(error))
 
     async def truncated(self, shard: int, topic: str, committed: int, end: int) -> None:
@@ -92,46 +96,62 @@ class InboxShards:
         self, shard: int, committed: Mapping[str, int], begin: Mapping[str, int], end: Mapping[str, int]
     ) -> Mapping[str, int]:
         topic = self._names.facts
-        store = await self._fitting_store(shard, begin[topic], end[topic])
+        place = (committed[topic], begin[topic], end[topic])
         try:
-            own = store.offset(topic)
-            table = InboxTable(store, dedup_window_ms=self._window_ms)
-            if own is None:
-                own = begin[topic]
-                batch = store.batch()
-                table.begin_at(batch, seq_of(self._epoch(shard), own))
-                store.write(batch)
-            await self._owner.open(shard)
-            start = min(own, committed[topic])
-            opened = InboxShard(shard, table, epoch=self._epoch(shard), emit_from=committed[topic], next_offset=start)
-            opened.queues = await self._queues.open(opened)  # what is deleted is known: the owner has read it
-        except BaseException:
-            self._queues.close(shard)
-            store.close(clean=False)
-            raise
-        self._inbox.shards[shard] = opened
+            start = await self._open_shard(shard, *place)
+        except StoreFailed as error:
+            if not error.damaged:
+                raise
+            start = await self._open_shard(shard, *place)  # the folder is out of the way
         return {topic: start}
 
-    async def _fitting_store(self, shard: int, begin: int, end: int) -> ShardStore:
-        """One that read another log tells so by the topic's id, or by an offset beyond the end of this one; one before
-        the beginning of the facts lacks facts that are gone."""
+    async def _open_shard(self, shard: int, committed: int, begin: int, end: int) -> int:
+        """Where reading begins. Whatever goes wrong, the folder is free again."""
         ids = await self._topic_ids([self._names.facts])
         store = self._open_store(shard)
         try:
-            own = store.offset(self._names.facts) or begin
-            why = f"ends at {end}, below the stored offset {own}" if own > end else ""
-            if made_anew(store, ids):
-                why = "has another topic id than before"
-            if why:  # first the epoch: a folder that is set aside tells nobody of it any more
-                await self._raise_epoch(shard, f"{self._names.facts}/{shard} {why}")
-            if why or own < begin:
-                store.set_aside("log-recreated" if why else "behind-the-log")
+            if unfit := await self._unfit(shard, store, begin, end, ids):
+                self._aside.put(shard, store, unfit)
                 store = self._open_store(shard)
             note_logs(store, ids)
-        except BaseException:
-            store.close(clean=False)
+            opened = self._shard_on(store, shard, committed, begin)
+            await self._owner.open(shard)
+            opened.queues = await self._queues.open(opened)  # what is deleted is known: the owner has read it
+        except BaseException as error:
+            self._queues.close(shard)
+            self._aside.let_go(shard, store, error)
             raise
-        return store
+        self._inbox.shards[shard] = opened
+        self._aside.watch(shard, store, lambda store: self._is_current(shard, store))
+        return opened.next_offset
+
+    def _shard_on(self, store: ShardStore, shard: int, committed: int, begin: int) -> InboxShard:
+        table, epoch = InboxTable(store, dedup_window_ms=self._window_ms), self._epoch(shard)
+        own = store.offset(self._names.facts)
+        if own is None:
+            own = begin
+            batch = store.batch()
+            table.begin_at(batch, seq_of(epoch, own))
+            store.write(batch)
+        return InboxShard(shard, table, epoch=epoch, emit_from=committed, next_offset=min(own, committed))
+
+    def _is_current(self, shard: int, store: ShardStore) -> bool:
+        here = self._inbox.shards.get(shard)
+        return here is not None and here.table.store is store
+
+    async def _unfit(self, shard: int, store: ShardStore, begin: int, end: int, ids: Mapping[str, bytes]) -> str:
+        """Why the store is to be set aside: it read another log (the topic's id, or an offset beyond the end, tells),
+        or it lacks facts that are gone (it ends before their beginning). Empty: it fits."""
+        own = store.offset(self._names.facts)
+        if made_anew(store, ids):
+            why = "has another topic id than before"
+        elif own is not None and own > end:
+            why = f"ends at {end}, below the stored offset {own}"
+        else:
+            return "behind-the-log" if own is not None and own < begin else ""
+        # First the epoch: a folder that is set aside tells nobody of it any more.
+        await self._raise_epoch(shard, f"{self._names.facts}/{shard} {why}")
+        return "log-recreated"
 
     def _open_store(self, shard: int) -> ShardStore:
         store = self._open(
@@ -142,6 +162,5 @@ class InboxShards:
             memory=self._memory,
             identity=Identity(self._cluster_id(), self._epoch(shard), SCHEMA),
         )
-        if store.aside:
-            self._log.warning(Event.SHARD_SET_ASIDE, shard=shard, reason=store.aside)
+        self._aside.found(shard, store)
         return store

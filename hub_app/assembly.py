@@ -215,6 +215,7 @@ class Assembly:
             names=self.names,
             data=self.data,
             memory=self.memory,
+            metrics=self.metrics,
             dedup_window_ms=self.settings.dedup_window_ms,
             cluster_id=self.cluster_id,
             epoch=self.meta.epoch,

@@ -23,6 +23,8 @@ from hub_app.derived import breaker_policy, disable_policy, egress_policy
 from hub_app.domain.errors import StoreFailed
 from hub_app.domain.fairness import Scheduler
 from hub_app.domain.ids import tenant_key
+from hub_app.telemetry.events import Event
+from hub_app.telemetry.log import Log
 from hub_app.topics import partition_for
 from tables.claims import ClaimFile
 from tables.jobs import LastRule
@@ -62,7 +64,7 @@ class _Made:
             heads=self.heads, settler=self.settler, clock=ports.clock, store_failed=self._failed
         )
         self.attempter = self._attempter()
-        self.claims = ClaimFile(parts.data.path / "claims", settings.dispatch_workers)
+        self.claims = self._claims()
         self.dispatcher = Dispatcher(
             heads=self.heads,
             health=self.health,
@@ -80,6 +82,12 @@ class _Made:
         self.shards = self._shards()
         self.shelf = self._shelf()
         parts.subscriptions.watchers += (self.health.subscription_changed, self.shelf.subscription_changed)
+
+    def _claims(self) -> ClaimFile:
+        made = ClaimFile(self._parts.data.path / "claims", self._parts.settings.dispatch_workers)
+        if made.damaged:
+            Log("dispatch").warning(Event.CLAIMS_SET_ASIDE, detail=made.damaged)
+        return made
 
     def _failed(self, shard: DispatchShard, error: StoreFailed) -> None:
         self.shards.store_failed(shard.number, error)

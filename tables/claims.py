@@ -12,9 +12,14 @@ import mmap
 from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
+from zlib import crc32
 
-_SLOT = Struct(">B16sBBHQ3x")  # used, delivery id, attempt, reclaims, shard, deadline; 32 bytes
+from tables.datadir import put_aside
+
+_FIELDS = Struct(">16sBBHQ")  # delivery id, attempt, reclaims, shard, deadline
+_SLOT = Struct(">B28s3s")  # used, fields, checksum; 32 bytes
 _USED = 0xC1
+_SLOTS_READ_MAX = 100_000
 
 
 class Claim(NamedTuple):
@@ -26,11 +31,16 @@ class Claim(NamedTuple):
 
 
 class ClaimFile:
-    """One slot per worker. `left` is what the process before this one had in hand, by shard and delivery id."""
+    """One slot per worker. `left` is what the process before this one had in hand, by shard and delivery id; `damaged`
+    says what of it cannot be known (empty: nothing). Those claims count as interrupted by what the attempts log holds
+    of them, as those of a lost disk."""
 
     def __init__(self, path: Path, slots: int) -> None:
-        """Reads what the last process left, then starts empty. OSError when the folder cannot be written."""
-        self.left = _read(path)
+        """Reads what the last process left, then starts empty; a file that is damaged is put aside. OSError when the
+        folder cannot be written."""
+        self.left, self.damaged = _read(path)
+        if self.damaged:
+            put_aside(path, "damaged")
         size = _SLOT.size * slots
         path.write_bytes(bytes(size))
         with path.open("r+b") as file:
@@ -40,7 +50,8 @@ class ClaimFile:
     def take(self, shard: int, delivery_id: bytes, claim: Claim) -> int:
         """Records a claim; returns its slot. IndexError when there are more claims than workers."""
         slot = self._free.pop()
-        _SLOT.pack_into(self._map, slot * _SLOT.size, _USED, delivery_id, claim[0], claim[1], shard, claim[2])
+        fields = _FIELDS.pack(delivery_id, claim[0], claim[1], shard, claim[2])
+        _SLOT.pack_into(self._map, slot * _SLOT.size, _USED, fields, crc32(fields).to_bytes(4, "big")[:3])
         return slot
 
     def release(self, slot: int) -> None:
@@ -57,12 +68,20 @@ class ClaimFile:
         self._map.close()
 
 
-def _read(path: Path) -> dict[int, dict[bytes, Claim]]:
+def _read(path: Path) -> tuple[dict[int, dict[bytes, Claim]], str]:
     left: dict[int, dict[bytes, Claim]] = {}
-    data = path.read_bytes() if path.exists() else b""
-    for used, delivery_id, attempt, reclaims, shard, deadline_ms in _SLOT.iter_unpack(
-        data[: len(data) - len(data) % _SLOT.size]
-    ):
-        if used == _USED:
+    try:
+        with path.open("rb") as file:
+            data = file.read(_SLOT.size * _SLOTS_READ_MAX)
+    except FileNotFoundError:
+        return {}, ""
+    except OSError as error:
+        return {}, str(error)
+    broken = int(len(data) % _SLOT.size > 0)
+    for used, fields, checksum in _SLOT.iter_unpack(data[: len(data) - len(data) % _SLOT.size]):
+        if used == _USED and crc32(fields).to_bytes(4, "big")[:3] == checksum:
+            delivery_id, attempt, reclaims, shard, deadline_ms = _FIELDS.unpack(fields)
             left.setdefault(shard, {})[delivery_id] = Claim(attempt, reclaims, deadline_ms)
-    return left
+        elif used:
+            broken += 1
+    return left, f"{broken} slots of it are not what was written" if broken else ""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import time
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 Plane = Literal["inbox", "dispatch"]
 PLANES: tuple[Plane, ...] = ("inbox", "dispatch")
 _LOCK_NAME = "worker.lock"
+_ASIDE_MAX = 1_000
 
 
 class DataDirProblem(NamedTuple):
@@ -66,3 +68,13 @@ class DataDir:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
+
+
+def put_aside(path: Path, reason: str) -> Path:
+    """Renames what lies there to `<name>.<reason>.<time>`; the new path. OSError when that cannot be done."""
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    for number in range(_ASIDE_MAX):
+        target = path.with_name(f"{path.name}.{reason}.{stamp}" + (f".{number}" if number else ""))
+        if not target.exists():
+            return path.rename(target)
+    raise OSError(f"too many of {path} were put aside at {stamp}")

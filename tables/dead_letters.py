@@ -89,12 +89,18 @@ class DeadLettersTable:
     def get(self, tenant: str, delivery_id: bytes) -> Letter | None:
         offset = self.store.get("dead_ids", _id_key(tenant, delivery_id))
         value = None if offset is None else self.store.get("dead", tenant.encode() + _SEP + offset)
-        return None if value is None or offset is None else _letter(int.from_bytes(offset, "big"), value)
+        if value is None or offset is None:
+            return None
+        with self.store.decoding("dead"):
+            return _letter(int.from_bytes(offset, "big"), value)
 
     def body(self, tenant: str, letter: Letter) -> Body | None:
         """The event as it was; None where it was too large to be kept."""
         value = self.store.get("dead_bodies", _key(tenant, letter.offset)) if letter.kept else None
-        return None if value is None else Body(*marshal.loads(value))
+        if value is None:
+            return None
+        with self.store.decoding("dead_bodies"):
+            return Body(*marshal.loads(value))
 
     def after(
         self,
@@ -110,8 +116,9 @@ class DeadLettersTable:
         rows = self.store.scan("dead", _key(tenant, after + 1), prefix + _END, rows_max)
         letters: list[Letter] = []
         place = after
-        for key, value in rows:
-            letter = _letter(int.from_bytes(key[-_OFFSET_BYTES:], "big"), value)
+        with self.store.decoding("dead"):
+            found = [_letter(int.from_bytes(key[-_OFFSET_BYTES:], "big"), value) for key, value in rows]
+        for letter in found:
             if wants(letter):
                 if len(letters) == limit:
                     return Page(letters, place, True)
@@ -147,8 +154,10 @@ class DeadLettersTable:
         """Takes at most `limit` of those that died before `before_ms` away, the first first; how many."""
         first = self.store.get(OFFSETS, _FIRST) or b"\0" * _OFFSET_BYTES
         gone, after = 0, first
-        for key, value in self.store.scan("dead_log", first, _END, limit):
-            died_at_ms, tenant_bytes = _LOG.unpack_from(value)
+        rows = self.store.scan("dead_log", first, _END, limit)
+        with self.store.decoding("dead_log"):
+            heads = [_LOG.unpack_from(value) for _, value in rows]
+        for (key, value), (died_at_ms, tenant_bytes) in zip(rows, heads, strict=True):
             if died_at_ms >= before_ms:
                 break
             split = _LOG.size + tenant_bytes

@@ -107,7 +107,8 @@ class HistoryTable:
         start = head + (after + b"\0" if after else b"")
         end = head + (_LATEST - since_ms + 1).to_bytes(8, "big")
         rows = self.store.scan("history", start, end, (2 * KEPT if seq is not None else limit) + 1)
-        found = [Attempt(key[len(head) :], *marshal.loads(value)) for key, value in rows]
+        with self.store.decoding("history"):
+            found = [Attempt(key[len(head) :], *marshal.loads(value)) for key, value in rows]
         if seq is not None:
             found = [attempt for attempt in found if attempt.seq == seq]
         return found[:limit], len(found) > limit
@@ -115,8 +116,7 @@ class HistoryTable:
     # -- how far it is whole -------------------------------------------------------------------------------------
     def position(self) -> int | None:
         """Everything of hub.attempts below this is in the table, as far as it was there; None: never said."""
-        stored = self.store.get(OFFSETS, _POSITION)
-        return None if stored is None else int.from_bytes(stored, "big")
+        return self.store.number(_POSITION)
 
     def set_position(self, batch: Batch, offset: int) -> None:
         batch.put(OFFSETS, _POSITION, offset.to_bytes(8, "big"))

@@ -77,9 +77,9 @@ class InboxTable:
     def __init__(self, store: ShardStore, *, dedup_window_ms: int) -> None:
         self.store = store
         self._generation_ms = dedup_window_ms + _GENERATION_SLACK_MS
-        self._generation = _number(store.get(OFFSETS, _GENERATION), default=-1)
-        self._base = _number(store.get(OFFSETS, _BASE), default=0)
-        self._first = _number(store.get(OFFSETS, _FIRST), default=0)
+        generation = store.number(_GENERATION)
+        self._generation = -1 if generation is None else generation
+        self._base, self._first = store.number(_BASE) or 0, store.number(_FIRST) or 0
 
     # -- identities ----------------------------------------------------------------------------------------------
     def look_up(self, keys: list[bytes]) -> list[Known | None]:
@@ -88,12 +88,10 @@ class InboxTable:
         Repeats inside the list are the caller's to see: nothing of this step is written yet.
         """
         newer, older = self._families()
-        found = self.store.multi_get(newer, keys)
-        before = self.store.multi_get(older, keys)
-        return [
-            None if value is None else _known(value)
-            for value in (old if new is None else new for new, old in zip(found, before, strict=True))
-        ]
+        both = zip(self.store.multi_get(newer, keys), self.store.multi_get(older, keys), strict=True)
+        values = [old if new is None else new for new, old in both]
+        with self.store.decoding(newer):
+            return [None if value is None else _known(value) for value in values]
 
     def admit(self, batch: Batch, admitted: list[Admitted]) -> None:
         """Remember facts and their identities. Turns the generations over first when broker time entered a new one:
@@ -143,8 +141,9 @@ class InboxTable:
     def facts(self, seqs: list[int]) -> list[Fact | None]:
         """One per seq, in order; for rows that point into this table. The sum of payloads is the caller's to bound."""
         keys = [_seq(seq) for seq in seqs]
-        values = self.store.multi_get("events", keys)
-        return [None if value is None else _fact(seq, value) for seq, value in zip(seqs, values, strict=True)]
+        values = zip(seqs, self.store.multi_get("events", keys), strict=True)
+        with self.store.decoding("events"):
+            return [None if value is None else _fact(seq, value) for seq, value in values]
 
     def events_after(
         self,
@@ -164,13 +163,11 @@ class InboxTable:
         """
         prefix = tenant.encode() + _SEP
         rows = self.store.scan("index", prefix + _seq(after + 1), prefix + _seq(until) + b"\0", rows_max)
-        seqs: list[int] = []
-        looked_at, size = after, 0
-        more = len(rows) == rows_max
-        for key, value in rows:
-            event_bytes, source_bytes = _INDEX.unpack_from(value)
-            split = _INDEX.size + source_bytes
-            if wants is None or wants(value[split:].decode(), value[_INDEX.size : split].decode()):
+        seqs, more, looked_at, size = list[int](), len(rows) == rows_max, after, 0
+        with self.store.decoding("index"):
+            entries = [(key, *_entry(value)) for key, value in rows]
+        for key, event_bytes, source, event_type in entries:
+            if wants is None or wants(event_type, source):
                 size += event_bytes
                 if len(seqs) >= limit or (seqs and size > bytes_max):
                     more = True
@@ -194,8 +191,8 @@ class InboxTable:
     # -- retention -----------------------------------------------------------------------------------------------
     def horizon(self, tenant: str) -> int:
         """A reader whose cursor is below this seq has missed facts that are gone (410); -1 when nothing is."""
-        floor = _number(self.store.get("floors", tenant.encode()), default=-1)
-        return max(floor, self._base - 1)
+        floor = self.store.get("floors", tenant.encode()) or b""
+        return max(int.from_bytes(floor, "big") if floor else -1, self._base - 1)
 
     def begin_at(self, batch: Batch, seq: int) -> None:
         """Say, before the first fact of a rebuild, that the log begins at `seq`: nothing below it is known here."""
@@ -207,10 +204,10 @@ class InboxTable:
         """Take away at most `limit` of the oldest facts with broker time < `before_ms`; how many. Write the batch
         before calling again. Identities are not touched: they have generations."""
         rows = self.store.scan("events", _seq(self._first), _KEY_END, limit)
-        floors: dict[bytes, bytes] = {}
-        gone: list[bytes] = []
-        for key, value in rows:
-            at_ms, tenant_bytes = _EVENT.unpack_from(value)
+        floors, gone = dict[bytes, bytes](), list[bytes]()
+        with self.store.decoding("events"):
+            heads = [_EVENT.unpack_from(value) for _, value in rows]
+        for (key, value), (at_ms, tenant_bytes) in zip(rows, heads, strict=True):
             if at_ms >= before_ms:
                 break
             tenant = value[_EVENT.size : _EVENT.size + tenant_bytes]
@@ -236,8 +233,11 @@ def _seq(seq: int) -> bytes:
     return seq.to_bytes(8, "big")
 
 
-def _number(stored: bytes | None, *, default: int) -> int:
-    return default if stored is None else int.from_bytes(stored, "big")
+def _entry(value: bytes) -> tuple[int, str, str]:
+    """(bytes of the event, source, event type) of an index row."""
+    event_bytes, source_bytes = _INDEX.unpack_from(value)
+    split = _INDEX.size + source_bytes
+    return event_bytes, value[_INDEX.size : split].decode(), value[split:].decode()
 
 
 def _known(value: bytes) -> Known:

@@ -25,9 +25,9 @@ from struct import Struct
 from typing import NamedTuple
 
 from hub_app.domain.delivery import NOTHING, Job, Version
-from hub_app.domain.errors import StoreFailed
 from hub_app.domain.ids import SEP
 from tables.claims import Claim
+from tables.damage import UNDECODABLE
 from tables.memory import Family
 from tables.shard import Batch, ShardStore
 from tables.shelf import SHELF, Shelf
@@ -166,10 +166,13 @@ class JobTable:
         return [(key[24:], _time_of(key), value) for key, value in found]
 
     def row(self, delivery_id: bytes, value: bytes) -> Row:
-        size, apart = _HEAD.unpack_from(value)
-        end = _HEAD.size + size
-        fields, due_ms, sources, deferred_ms = marshal.loads(value[_HEAD.size : end])
-        row = Row(Job(delivery_id, *fields), due_ms, sources, self.shard, deferred_ms)
+        try:
+            size, apart = _HEAD.unpack_from(value)
+            end = _HEAD.size + size
+            fields, due_ms, sources, deferred_ms = marshal.loads(value[_HEAD.size : end])
+            row = Row(Job(delivery_id, *fields), due_ms, sources, self.shard, deferred_ms)
+        except UNDECODABLE as error:
+            raise self.store.unreadable("due", error) from error
         row.apart = apart
         row.payload = None if apart else value[end:]
         return row
@@ -220,9 +223,10 @@ class JobTable:
         packed = row.payload or self._packed(row)
         if isinstance(packed, tuple):
             return packed
-        if not packed:
-            raise StoreFailed(self.store.name, f"no payload of {row.job.delivery_id.hex()}", damaged=True)
-        loaded: Payload = marshal.loads(packed)
+        with self.store.decoding("payloads" if row.apart else "due"):
+            if not packed:
+                raise KeyError(row.job.delivery_id.hex())
+            loaded: Payload = marshal.loads(packed)
         return loaded
 
     def _packed(self, row: Row) -> bytes | None:
@@ -245,13 +249,16 @@ class JobTable:
         batch.delete("claims", delivery_id)
 
     def claims(self) -> dict[bytes, Claim]:
-        return {key: Claim(*marshal.loads(value)) for key, value in self.store.scan("claims", b"", _LAST, 1 << 20)}
+        rows = self.store.scan("claims", b"", _LAST, 1 << 20)
+        with self.store.decoding("claims"):
+            return {key: Claim(*marshal.loads(value)) for key, value in rows}
 
     # -- outcomes already known ----------------------------------------------------------------------------------------
     def finished(self, ids: list[bytes]) -> list[Version]:
         """The highest finished version per id, NOTHING where none is known."""
         now, before = self.store.multi_get(self._done_now, ids), self.store.multi_get(self._done_before, ids)
-        return [max(_version(a), _version(b)) for a, b in zip(now, before, strict=True)]
+        with self.store.decoding(self._done_now):
+            return [max(_version(a), _version(b)) for a, b in zip(now, before, strict=True)]
 
     def mark_finished(self, batch: Batch, delivery_id: bytes, upto: Version) -> None:
         attempt, moves = min(upto[0], _ATTEMPT_MAX), min(upto[1], _MOVES_MAX)

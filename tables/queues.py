@@ -52,7 +52,8 @@ class QueueTable:
     def rows(self, subscription: str, seqs: list[int]) -> list[Row | None]:
         head = subscription.encode() + _SEP
         values = self.store.multi_get("rows", [head + seq.to_bytes(8, "big") for seq in seqs])
-        return [None if value is None else _row(seq, value) for seq, value in zip(seqs, values, strict=True)]
+        with self.store.decoding("rows"):
+            return [None if value is None else _row(seq, value) for seq, value in zip(seqs, values, strict=True)]
 
     def ready(self, subscription: str, before_seq: int, limit: int, after_seq: int = -1) -> list[int]:
         """Seqs of events that stand ready, with after_seq < seq < before_seq, lowest first."""
@@ -80,7 +81,8 @@ class QueueTable:
     def subscriptions(self) -> list[str]:
         """Every queue that was ever given an event here and was not dropped."""
         rows = self.store.scan("queues", b"\0", b"\xff", QUEUES_MAX)
-        return [key.decode() for key, value in rows if value]
+        with self.store.decoding("queues"):
+            return [key.decode() for key, value in rows if value]
 
     def highest(self, subscription: str) -> int:
         """The highest seq it was given; -1 for none."""

@@ -8,17 +8,17 @@ Source of the rules: design "Topics and tables".
 from __future__ import annotations
 
 import contextlib
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
 from rocksdict import ColumnFamily, DbClosedError, Rdict, ReadOptions
 
-from hub_app.domain.errors import StoreFailed, StoreFull
+from hub_app.domain.errors import StoreFailed
 from tables.batch import OFFSETS, Batch
-from tables.datadir import Plane
+from tables.damage import UNDECODABLE, Decoding, failure, is_damage, unreadable
+from tables.datadir import Plane, put_aside
 from tables.logfiles import unsound
 from tables.memory import Family, Memory
 
@@ -26,9 +26,8 @@ __all__ = ["OFFSETS", "Batch", "Identity", "ShardStore"]
 
 _OFFSETS_FAMILY = Family(OFFSETS, buffer_bytes=64 << 10)
 # Marks live beside the offsets; no topic name starts with NUL.
-_DAMAGE_WORDS = ("Corruption", "checksum", "No such file or directory", "Invalid argument", "not a valid")
 OFFSETS_MAX = 1_000
-_ASIDE_MAX = 1_000
+_NUMBER_BYTES, _NUMBER_MAX = 8, (1 << 63) - 1
 _CLUSTER, _EPOCH, _SCHEMA, _OPEN = b"\0cluster", b"\0epoch", b"\0schema", b"\0open"
 
 
@@ -38,18 +37,6 @@ class Identity(NamedTuple):
     cluster_id: str
     epoch: int
     schema_version: int
-
-
-def _failure(shard: str, error: Exception) -> StoreFailed:
-    text = str(error)
-    if "No space left" in text or "File too large" in text or "quota" in text:
-        return StoreFull(shard, text)
-    return StoreFailed(shard, text, damaged=_is_damage(error))
-
-
-def _is_damage(error: Exception) -> bool:
-    """Whether the files are bad, going by RocksDB's words for it (rocksdict passes on nothing but the text)."""
-    return any(word in str(error) for word in _DAMAGE_WORDS)
 
 
 def _close(database: Rdict) -> None:
@@ -88,6 +75,9 @@ class ShardStore:
         """Whether nothing was there: a new folder, or one made after the old was set aside."""
         self.opened_clean = False
         """Whether the last owner closed it; a new store counts as not clean."""
+        self.on_damage: Callable[[StoreFailed], None] = _nobody
+        """Told of every damage that a call finds, beside the exception: who reads need not know whom it concerns. It
+        may not close the store at once: the call is still under way."""
         self._memory = memory
         self._families = {family.name: family for family in (*families, _OFFSETS_FAMILY)}
         self._db: Rdict | None = None
@@ -122,10 +112,12 @@ class ShardStore:
     def _try_open(self, identity: Identity) -> str | None:
         """Open what is there; the reason why it does not belong, or None when it is ready."""
         try:
+            if self.folder.is_file():
+                return "damaged"
             self.folder.mkdir(parents=True, exist_ok=True)
+            here = {entry.name for entry in self.folder.iterdir()}
         except OSError as error:
-            raise _failure(self.name, error) from error
-        here = {entry.name for entry in self.folder.iterdir()}
+            raise failure(self.name, error) from error
         # RocksDB takes a folder without CURRENT for a new one and removes the files in it: state silently gone.
         if "CURRENT" not in here and any(name.endswith((".sst", ".log")) for name in here):
             return "damaged"
@@ -138,14 +130,16 @@ class ShardStore:
                     return "other-families"
             self._open_files()
             return self._judge(identity)
-        except StoreFailed as failure:
-            if not failure.damaged:
+        except StoreFailed as failed:
+            if not failed.damaged:
                 self.close(clean=False)
                 raise
+        except UNDECODABLE:
+            pass  # a mark
         except Exception as error:  # rocksdict raises bare Exception
-            if not _is_damage(error):
+            if not is_damage(error):
                 self.close(clean=False)
-                raise _failure(self.name, error) from error
+                raise failure(self.name, error) from error
         return "damaged"
 
     def _open_files(self) -> None:
@@ -164,7 +158,7 @@ class ShardStore:
         }
         marks = dict(self.scan(OFFSETS, b"\0", b"\1", 100))
         found = {key: marks[key] for key in wanted if key in marks}
-        if found and found.keys() != wanted.keys():
+        if found and (found.keys() != wanted.keys() or not (found[_EPOCH] + found[_SCHEMA]).isdigit()):
             return "damaged"
         if found:
             if found[_CLUSTER] != wanted[_CLUSTER]:
@@ -252,12 +246,23 @@ class ShardStore:
     # -- offsets -------------------------------------------------------------------------------------------------
     def offset(self, topic: str) -> int | None:
         """The next offset to read of this shard's partition of `topic`; None if none was ever written."""
-        stored = self.get(OFFSETS, topic.encode())
-        return None if stored is None else int.from_bytes(stored, "big")
+        return self.number(topic.encode())
+
+    def number(self, key: bytes) -> int | None:
+        """An offset or a mark: eight bytes; None if it was never written."""
+        stored = self.get(OFFSETS, key)
+        return None if stored is None else self._number(stored)
 
     def offsets(self) -> dict[str, int]:
         rows = self.scan(OFFSETS, b"\1", b"\xff", OFFSETS_MAX)
-        return {key.decode(): int.from_bytes(value, "big") for key, value in rows}
+        with self.decoding(OFFSETS):
+            return {key.decode(): self._number(value) for key, value in rows}
+
+    def _number(self, stored: bytes) -> int:
+        number = int.from_bytes(stored, "big")
+        if len(stored) != _NUMBER_BYTES or number > _NUMBER_MAX:
+            raise self.unreadable(OFFSETS, ValueError(stored[:32]))
+        return number
 
     def behind_log(self, log_starts: Mapping[str, int]) -> str | None:
         """The reason to set this store aside when the log no longer holds the next offset of some topic, else None.
@@ -289,22 +294,36 @@ class ShardStore:
     def set_aside(self, reason: str) -> Path:
         """Close and rename the folder to `<shard>.<reason>.<time>`; the new path. Call `open` again for a fresh one."""
         self.close(clean=False)
-        stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-        for number in range(_ASIDE_MAX):
-            target = self.folder.with_name(f"{self.folder.name}.{reason}.{stamp}" + (f".{number}" if number else ""))
-            if not target.exists():
-                try:
-                    return self.folder.rename(target)
-                except OSError as error:
-                    raise _failure(self.name, error) from error
-        raise StoreFailed(self.name, f"too many folders set aside at {stamp}")
+        try:
+            return put_aside(self.folder, reason)
+        except OSError as error:
+            raise failure(self.name, error) from error
 
     def _opened(self) -> Rdict:
         if self._db is None:
             raise DbClosedError("closed")
         return self._db
 
+    def decoding(self, family: str) -> Decoding:
+        """`with` this around decoding rows."""
+        return Decoding(self.unreadable, family)
+
+    def unreadable(self, family: str, error: Exception) -> StoreFailed:
+        """To be raised for a row that does not hold what was written there: the store is damaged."""
+        failed = unreadable(self.name, family, error)
+        self.on_damage(failed)
+        return failed
+
     def _failed(self, error: Exception) -> StoreFailed:
+        if isinstance(error, StoreFailed):
+            return error
         if self._db is None:
             return StoreFailed(self.name, "closed")
-        return _failure(self.name, error)
+        failed = failure(self.name, error)
+        if failed.damaged:
+            self.on_damage(failed)
+        return failed
+
+
+def _nobody(_damage: StoreFailed) -> None:
+    """Whoever opens the store hears of damage by the exception."""

@@ -52,7 +52,8 @@ class Shelf:
         after = b""
         while rows := self._store.scan("shelf", after, b"\xff" * 128, 1):
             subscription = rows[0][0][: -_ID_BYTES - 1]
-            found.append(subscription.decode())
+            with self._store.decoding("shelf"):
+                found.append(subscription.decode())
             after = subscription + b"\x20"  # behind every key of this one
         return found
 

@@ -9,9 +9,10 @@ from typing import Any, Literal
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from hub_app.kafka.assignor import ShardAssignor, read_members
+from hub_app.kafka.assignor import ShardAssignor
 from hub_app.kafka.backoff import delay_ms
-from hub_app.kafka.client import KafkaConfig, make_admin
+from hub_app.kafka.client import KafkaConfig
+from hub_app.kafka.fencing import taken_over
 from hub_app.kafka.flow import Flow
 from hub_app.kafka.forever import describe
 from hub_app.kafka.limits import Limits
@@ -30,8 +31,6 @@ log = logging.getLogger(__name__)
 OFFSETS_TIMEOUT_S = 30.0
 CANCEL_AGAIN_S = 0.1
 RAN_WELL_MS = 60_000
-FENCE_LOOKS = 20
-FENCE_LOOK_S = 0.25
 
 
 class Stopped(Exception):
@@ -41,7 +40,7 @@ class Stopped(Exception):
 class Shard:
     """One shard that is here: its topics, who opens it, what holds it back."""
 
-    __slots__ = ("doubtful", "failures", "holds", "is_open", "opened_ms", "opening", "topics")
+    __slots__ = ("doubtful", "failures", "holds", "is_open", "opened_ms", "opening", "spoiled", "topics")
 
     def __init__(self, topics: frozenset[str]) -> None:
         self.topics = topics
@@ -49,6 +48,8 @@ class Shard:
         self.opening: asyncio.Task[None] | None = None
         self.opened_ms = 0
         self.holds: set[str] = set()
+        self.spoiled = ""
+        """Why the opening under way cannot stand: it was to be opened again before it was open."""
         self.failures = 0
         self.doubtful = False
         """Whether somebody else may have had it since it was assigned here."""
@@ -154,9 +155,11 @@ class ShardPlane(GroupMember):
 
     def reopen(self, shard: int, reason: str) -> None:
         """Closes the shard and opens it again without a rebalance (damaged folder, full disk, log re-created). Soon,
-        and slower each time unless it had run well for a minute."""
+        and slower each time unless it had run well for a minute. While it is being opened: that opening fails."""
         here = self._shards.get(shard)
-        if here is not None and here.is_open:
+        if here is not None and here.opening is not None and not here.is_open:
+            here.spoiled = here.spoiled or reason
+        elif here is not None and here.is_open:
             here.is_open = False
             ran_well = self._clock.monotonic_ms() - here.opened_ms > RAN_WELL_MS
             here.failures = 1 if ran_well else here.failures + 1
@@ -264,8 +267,10 @@ class ShardPlane(GroupMember):
                 await asyncio.sleep(slow / 1000)
             else:
                 self._standing.report(self._shard_name(number), "is being opened")
+            shard.spoiled = ""
             try:
                 found, starts = await self._open_once(number, shard)
+                await self._install(number, shard, found, starts)
             except Exception as exc:
                 shard.failures += 1
                 why = (
@@ -277,7 +282,6 @@ class ShardPlane(GroupMember):
                 async with self._calls:
                     await self._guarded("closed", self._listener.closed(number))
             else:
-                await self._install(number, shard, found, starts)
                 return
 
     async def _open_once(self, number: int, shard: Shard) -> tuple[Mapping[str, Found], Mapping[str, int]]:
@@ -319,6 +323,8 @@ class ShardPlane(GroupMember):
         async with self._calls:
             if self._shards.get(number) is not shard:
                 return  # it left while this waited: whoever took it away closes it
+            if shard.spoiled:
+                raise Stopped(f"is opened again: {shard.spoiled}")
             shard.is_open = True
             shard.opening = None
             shard.opened_ms = self._clock.monotonic_ms()
@@ -342,7 +348,7 @@ class ShardPlane(GroupMember):
         """Disowned under a valid lease: either the broker lost its memory, or another process has our id."""
         if self._instance_id is None:
             return True
-        if not self.fenced and await self._taken():
+        if not self.fenced and await taken_over(self._config, self.group, self._instance_id, boot=self._boot):
             self._fenced.set()
             self._standing.report(
                 f"{self.name}/instance",
@@ -351,21 +357,6 @@ class ShardPlane(GroupMember):
             self._step(self._call_closed())
             self._ended.set()
         return not self.fenced
-
-    async def _taken(self) -> bool:
-        admin = make_admin(self._config)
-        try:
-            await admin.start()
-            for _ in range(FENCE_LOOKS):
-                members = await read_members(admin, self.group)
-                if members is not None:
-                    return any(m.instance == self._instance_id and m.boot != self._boot for m in members)
-                await asyncio.sleep(FENCE_LOOK_S)
-        except Exception as exc:
-            log.warning("%s: cannot find out who is in the group: %s", self.name, describe(exc))
-        finally:
-            await admin.close()
-        return False
 
     # -- small things -----------------------------------------------------------------------------------------------
 

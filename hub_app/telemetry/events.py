@@ -48,6 +48,7 @@ class Event(StrEnum):
     SHARD_PROGRESS = "shard_progress"
     SHARD_CLOSED = "shard_closed"
     SHARD_SET_ASIDE = "shard_set_aside"
+    CLAIMS_SET_ASIDE = "claims_set_aside"
     SHARD_FAILED = "shard_failed"
     TABLE_CAUGHT_UP = "table_caught_up"
     EPOCH_RAISED = "epoch_raised"

@@ -55,6 +55,9 @@ class Metrics:
         self.producer_replaced = r.counter("hub_producer_replaced_total", "Producers replaced after a poisoned batch")
         self.lease_valid = r.gauge("hub_lease_valid", "1 while this worker's lease holds", "plane")
         self.shards = r.gauge("hub_open_shards", "Shards open in this worker", "plane")
+        self.set_aside = r.counter(
+            "hub_shards_set_aside_total", "Shard folders set aside, to be rebuilt", "plane", "reason"
+        )
         # http
         self.http_requests = r.counter("hub_http_requests_total", "Requests by route template", "route", "status")
         self.http_duration = r.histogram("hub_http_request_seconds", "Requests by route", "route", bounds_ms=FAST_MS)

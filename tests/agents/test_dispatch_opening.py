@@ -64,6 +64,7 @@ class Worker:
         self.commits: list[dict[tuple[str, int], int]] = []
         self.stores: list[MemoryStore] = []
         claims, metrics = ClaimFile(folder / "claims", 8), Metrics()
+        self.metrics = metrics
         self.settler = Settler(
             producer=cast("Any", log),
             names=NAMES,

@@ -9,11 +9,12 @@ import pytest
 from agents.dispatch_shard import DispatchShard
 from hub_app.domain.delivery import NOTHING, OutcomeKind, Version, finished_up_to
 from hub_app.domain.errors import StoreFailed
+from hub_app.wire import attempts as wire_attempts
 from hub_app.wire import jobs as wire_jobs
 from tables.claims import Claim
 from tables.jobs import Row
 from tests.fakes.store import Disk
-from tests.support.dispatching import NAMES, RETRY, TOPICS, Feed, job, open_shard, open_store, stored
+from tests.support.dispatching import NAMES, NOW_MS, RETRY, TOPICS, Feed, job, open_shard, open_store, stored
 
 DELIVERIES, PARKED = NAMES.deliveries, NAMES.parked
 KEY = job().delivery_id
@@ -55,9 +56,9 @@ def _settle(shard: DispatchShard, row: Row, kind: OutcomeKind) -> Row | None:
     return left
 
 
-def _outcomes(shard: DispatchShard, *outcomes: tuple[bytes, Version]) -> list[Row]:
+def _outcome(shard: DispatchShard, kind: OutcomeKind, attempt: int) -> list[Row]:
     batch = shard.table.store.batch()
-    stale = shard.apply_outcomes(batch, outcomes)
+    stale = shard.apply_outcomes(batch, [wire_attempts.Outcome(kind, job(1, attempt), NOW_MS)])
     shard.table.store.write(batch)
     return stale
 
@@ -142,7 +143,7 @@ def test_several_versions_in_one_batch(shard: DispatchShard, feed: Feed) -> None
 
 
 def test_what_is_known_to_be_finished_is_not_taken_up(shard: DispatchShard, feed: Feed) -> None:
-    assert _outcomes(shard, (KEY, finished_up_to(OutcomeKind.FAILED, (2, 0)))) == []
+    assert _outcome(shard, OutcomeKind.FAILED, 2) == []
     taken = feed.take(RETRY, job(attempt=2), job(attempt=2, moves=5), job(attempt=3))
     assert [row.job.attempt for row in taken.fresh] == [3]
     assert shard.low_marks()[RETRY] == 2
@@ -150,8 +151,8 @@ def test_what_is_known_to_be_finished_is_not_taken_up(shard: DispatchShard, feed
 
 def test_what_ended_is_not_forgotten_by_a_lesser_end(shard: DispatchShard, feed: Feed) -> None:
     """An owner that was overtaken tells late that an attempt failed, of a job that another has delivered."""
-    _outcomes(shard, (KEY, finished_up_to(OutcomeKind.DELIVERED, (2, 0))))
-    _outcomes(shard, (KEY, finished_up_to(OutcomeKind.FAILED, (1, 0))))
+    _outcome(shard, OutcomeKind.DELIVERED, 2)
+    _outcome(shard, OutcomeKind.FAILED, 1)
     assert feed.take(RETRY, job(attempt=2), job(attempt=3)).fresh == []
 
 
@@ -213,7 +214,7 @@ def test_a_deferred_job_goes_on(shard: DispatchShard, feed: Feed) -> None:
 def test_an_outcome_of_somebody_else_ends_a_waiting_job(shard: DispatchShard, feed: Feed, where: str) -> None:
     [row] = feed.take(DELIVERIES, job()).fresh
     WHERE[where](shard, row)
-    stale = _outcomes(shard, (KEY, finished_up_to(OutcomeKind.FAILED, (1, 0))))
+    stale = _outcome(shard, OutcomeKind.FAILED, 1)
     assert [row.job.delivery_id for row in stale] == [KEY]
     assert (stored(shard), shard.low_marks()[DELIVERIES]) == ({}, 1)
 
@@ -223,7 +224,7 @@ def test_an_outcome_of_somebody_else_waits_for_the_attempt_in_hand(shard: Dispat
     [row] = feed.take(DELIVERIES, job()).fresh
     _as_in_hand(shard, row)
     feed.take(RETRY, job(attempt=2))
-    assert _outcomes(shard, (KEY, finished_up_to(OutcomeKind.DELIVERED, (1, 0)))) == []
+    assert _outcome(shard, OutcomeKind.DELIVERED, 1) == []
     assert shard.table.payload(row)[1] == b"{}"
     assert _settle(shard, row, OutcomeKind.DEFERRED) is None
     assert (stored(shard), shard.successors, shard.told) == ({}, {}, {})
@@ -232,7 +233,7 @@ def test_an_outcome_of_somebody_else_waits_for_the_attempt_in_hand(shard: Dispat
 
 def test_outcomes_that_finish_nothing_leave_nothing_behind(shard: DispatchShard, feed: Feed) -> None:
     feed.take(DELIVERIES, job())
-    assert _outcomes(shard, (KEY, NOTHING)) == []
+    assert _outcome(shard, OutcomeKind.DEFERRED, 1) == []
     assert stored(shard).keys() == {(1, 1, 0)}
     assert shard.table.finished([KEY]) == [NOTHING]
 

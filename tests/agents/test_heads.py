@@ -12,6 +12,7 @@ from agents.heads import HEAD_ROWS, PAYLOADS_BYTES_MAX, Heads
 from hub_app.domain.delivery import OutcomeKind, finished_up_to
 from hub_app.domain.errors import StoreFailed
 from hub_app.domain.fairness import Scheduler
+from hub_app.wire import attempts as wire_attempts
 from tables.claims import Claim
 from tables.jobs import Row
 from tests.support.dispatching import NAMES, NOW_MS, PLACE, Feed, job, open_shard, stored
@@ -167,7 +168,7 @@ def test_withdrawn_rows_are_replaced(bench: Bench) -> None:
     bench.take(*(_due(seq, seq) for seq in range(20)))
     while ended := list(bench.shard.offered.values()):
         batch = bench.shard.table.store.batch()
-        outcomes = [(row.job.delivery_id, finished_up_to(OutcomeKind.DELIVERED, (1, 0))) for row in ended]
+        outcomes = [wire_attempts.Outcome(OutcomeKind.DELIVERED, row.job, 0) for row in ended]
         stale = bench.shard.apply_outcomes(batch, outcomes)
         bench.shard.table.store.write(batch)
         for row in stale:

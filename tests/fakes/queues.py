@@ -102,6 +102,7 @@ class QueueWorld:
             names=NAMES,
             data=self.data,
             memory=Memory(),
+            metrics=Metrics(),
             dedup_window_ms=RETENTION_MS,
             cluster_id=lambda: "c",
             epoch=lambda shard: 0,

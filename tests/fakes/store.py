@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from hub_app.domain.errors import StoreFailed
+from tables.damage import Decoding, unreadable
 from tables.memory import Family
 from tables.shard import OFFSETS, Identity
 
@@ -94,6 +95,7 @@ class MemoryStore:
         self.disk, self.folder, self.name = disk, folder, name
         self.aside: str | None = None
         self.opened_clean = self.fresh = False
+        self.on_damage: Callable[[StoreFailed], None] = lambda damage: None
         self.before_write: Callable[[], None] = _nothing
         self.after_write: Callable[[], None] = _nothing
         self._names = [*(family.name for family in families), OFFSETS]
@@ -176,7 +178,10 @@ class MemoryStore:
 
     # -- offsets -------------------------------------------------------------------------------------------------------
     def offset(self, topic: str) -> int | None:
-        stored = self.get(OFFSETS, topic.encode())
+        return self.number(topic.encode())
+
+    def number(self, key: bytes) -> int | None:
+        stored = self.get(OFFSETS, key)
         return None if stored is None else int.from_bytes(stored, "big")
 
     def offsets(self) -> dict[str, int]:
@@ -186,6 +191,14 @@ class MemoryStore:
     def behind_log(self, log_starts: Mapping[str, int]) -> str | None:
         gone = [topic for topic, offset in self.offsets().items() if offset < log_starts.get(topic, 0)]
         return "offset-deleted" if gone else None
+
+    def decoding(self, family: str) -> Decoding:
+        return Decoding(self.unreadable, family)
+
+    def unreadable(self, family: str, error: Exception) -> StoreFailed:
+        failed = unreadable(self.name, family, error)
+        self.on_damage(failed)
+        return failed
 
     # -- ending --------------------------------------------------------------------------------------------------------
     def close(self, *, clean: bool = True) -> None:

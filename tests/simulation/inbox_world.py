@@ -38,7 +38,7 @@ from tests.fakes.store import MemoryStore
 from tests.simulation import clockwork
 from tests.simulation.broker import Place, Rec
 from tests.simulation.plane import SimPlane
-from tests.simulation.process import Process, SimProducer
+from tests.simulation.process import Process, SimProducer, SimReader
 from tests.simulation.world import Machine, World
 
 NAMES = names("hub.")
@@ -185,10 +185,12 @@ class InboxWorker:
             names=NAMES,
             data=cast("Any", self),
             memory=cast("Any", None),
+            metrics=Metrics(),
             dedup_window_ms=WINDOW_MS,
             cluster_id=lambda: "cluster",
             epoch=lambda shard: world.epochs[shard],
             raise_epoch=self._raise_epoch,
+            topic_ids=SimReader(process).topic_ids,
             left=lambda shard: None,
             reopen=self.plane.reopen,
             open_store=cast("Any", self._open_store),

@@ -131,6 +131,7 @@ class World:
             names=NAMES,
             data=cast("Any", self),
             memory=cast("Any", None),
+            metrics=Metrics(),
             dedup_window_ms=WINDOW_MS,
             cluster_id=lambda: "cluster",
             epoch=lambda shard: self.epochs[shard],

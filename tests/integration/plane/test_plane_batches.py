@@ -244,3 +244,17 @@ async def test_reopen_closes_and_opens_without_a_rebalance(world: Any, make_topi
     assert world.listener.calls == [("closed", 0), ("opened", 0, {topic: 5})]
     await world.produce(topic, 0, numbered(5))
     await world.until(lambda: world.agent.count == 10)
+
+
+async def test_reopen_while_a_shard_is_being_opened_has_it_opened_once_more(world: Any, make_topic: Any) -> None:
+    """What was found to be wrong meanwhile would stay so: an opening that ends well after that may not stand."""
+    topic = await make_topic("facts", 1)
+    world.listener.gate = asyncio.Event()
+    plane = await world.started(world.plane([topic], 1))
+    await world.until(lambda: len(world.listener.of("opened")) == 1)
+    plane.reopen(0, "its table refused")
+    world.listener.gate.set()
+    await world.until(lambda: plane.open_shards == {0})
+    assert [call[0] for call in world.listener.calls] == ["opened", "closed", "opened"]
+    await world.produce(topic, 0, numbered(3))
+    await world.until(lambda: world.agent.count == 3)
