@@ -184,7 +184,7 @@ FIELDS: Final[tuple[Field, ...]] = (
     ),
     Field("SENDER", "sender", choice("fast", "aiohttp"), "fast", "which HTTP client makes attempts"),
     Field("POISON_THRESHOLD", "poison_threshold", whole(2, 100), "5", "interrupted claims before a job is poisoned"),
-    Field("BREAKER_FAILURES", "breaker_failures", whole(1, 1000), "5", "failures in a row that open the breaker"),
+    Field("BREAKER_FAILURES", "breaker_failures", whole(1, 1_000_000), "5", "failures in a row that open the breaker"),
     Field("BREAKER_OPEN", "breaker_open_ms", duration("100ms", "1h"), "30s", "how long it stays open at first"),
     Field("BREAKER_OPEN_MAX", "breaker_open_ms_max", duration("100ms", "24h"), "5m", "and at most"),
     Field("AUTODISABLE_ENABLED", "autodisable_enabled", boolean, "true", "disable subscriptions whose sink stays dead"),

@@ -24,7 +24,7 @@ SETTINGS: Final = {
     "env": "local",
     "backoff": "500ms,1s,2s,3s",  # so short that four retries and a dead letter are seen in seconds
     "dispatch_workers": "16",
-    "breaker_failures": "1000",  # the dead endpoint is to be given up before our eyes, not waited for
+    "breaker_failures": "1000000",  # the dead endpoint is to be given up before our eyes, not waited for
     "metadata_max_age": "2s",
     "shutdown_timeout": "8s",
 }
