@@ -13,8 +13,9 @@ from typing import Annotated, Final
 import typer
 
 from hub_app.cli.api import EX_REFUSED, EX_UNAVAILABLE, show
-from hub_app.cli.commands import problem_lines, settings_json, settings_text, topics_json, topics_text
-from hub_app.cli.kafka import examine, now_ms, sample_headers
+from hub_app.cli.commands import findings_lines, problem_lines, settings_json, settings_text, topics_json, topics_text
+from hub_app.cli.doctor import examine
+from hub_app.cli.kafka import now_ms, sample_headers
 from hub_app.cli.kafka import send as send_fact
 from hub_app.cli.listen import make_server
 from hub_app.cli.resources import add_resources
@@ -87,10 +88,13 @@ def _add_tools(app: typer.Typer, read: Callable[[], Settings]) -> None:
 
     @app.command()
     def doctor(json: Json = False) -> None:
-        """What this deployment stands on: key, disk, broker, topics; and what to repair."""
-        findings = [finding._asdict() for finding in asyncio.run(examine(read()))]
-        show({"findings": findings}, json=json, rows="findings", columns=("what", "well", "detail", "repair"))
-        if not all(finding["well"] for finding in findings):
+        """What this deployment stands on: disk, broker, topics, permissions, clock, keys, sinks; and what to repair."""
+        findings = asyncio.run(examine(read()))
+        if json:
+            show({"findings": [finding._asdict() for finding in findings]}, json=True)
+        else:
+            typer.echo("\n".join(findings_lines(findings)))
+        if not all(finding.well for finding in findings):
             raise typer.Exit(EX_REFUSED)
 
     @app.command()

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import orjson
 
+from hub_app.cli.doctor.finding import Finding
 from hub_app.settings import SettingProblem, Settings
 from hub_app.topics import TopicSpec, internal_topics, tier_name
 
@@ -38,6 +39,17 @@ def topics_text(settings: Settings) -> str:
 
 def topics_json(settings: Settings) -> str:
     return orjson.dumps([topic._asdict() for topic in _topics(settings)], option=_INDENT).decode()
+
+
+def findings_lines(findings: Sequence[Finding]) -> list[str]:
+    """One line each, and one more with the repair where something is broken."""
+    width = max(len(finding.what) for finding in findings)
+    lines: list[str] = []
+    for finding in findings:
+        lines.append(f"{'ok' if finding.well else 'BROKEN':6}  {finding.what.ljust(width)}  {finding.detail}")
+        if finding.repair:
+            lines.append(f"{'':6}  {'':{width}}  -> {finding.repair}")
+    return lines
 
 
 def _topics(settings: Settings) -> tuple[TopicSpec, ...]:

@@ -70,7 +70,7 @@ async def provision(config: KafkaConfig, specs: Sequence[TopicSpec], *, local: b
         )
         altered, trouble = await _align(admin, [s for s in specs if s.name in existing])
         problems += trouble
-        problems += await _check_brokers(admin, [b["node_id"] for b in cluster["brokers"]], local=local)
+        problems += await check_brokers(admin, [b["node_id"] for b in cluster["brokers"]], local=local)
         return Provisioned(cluster_id, created, altered, problems)
     finally:
         await admin.close()
@@ -150,7 +150,7 @@ async def _align(admin: AIOKafkaAdminClient, specs: Sequence[TopicSpec]) -> tupl
     return altered, problems
 
 
-async def _check_brokers(admin: AIOKafkaAdminClient, nodes: Sequence[int], *, local: bool) -> list[Problem]:
+async def check_brokers(admin: AIOKafkaAdminClient, nodes: Sequence[int], *, local: bool) -> list[Problem]:
     """Committed offsets must outlive a week of the whole fleet being down, and a margin."""
     problems = []
     for node in nodes:
