@@ -23,7 +23,11 @@ WIDTH_PIPED: Final = 200
 Json = Annotated[bool, typer.Option("--json", help="The JSON of the answer instead of a table.")]
 Limit = Annotated[int, typer.Option(help="Rows at most.")]
 Id = Annotated[str, typer.Argument(help="Its id.")]
-Body = Annotated[str, typer.Argument(help="JSON, as the API takes it.")]
+Body = Annotated[str, typer.Argument(help="JSON, as the API takes it; - reads it from standard input.")]
+Cursor = Annotated[str | None, typer.Option(help="The `next` of the page before.")]
+Once = Annotated[str | None, typer.Option("--once", help="An idempotency key: done once under it.")]
+Since = Annotated[str | None, typer.Option(help="At this instant or later (RFC 3339).")]
+Until = Annotated[str | None, typer.Option(help="Before this instant (RFC 3339).")]
 
 
 class Client:
@@ -33,10 +37,21 @@ class Client:
         self._url = environ.get("HUB_URL", URL_DEFAULT).rstrip("/")
         self._key = environ.get("HUB_API_KEY", "")
 
-    def ask(self, method: str, path: str, *, body: object = None, query: Mapping[str, Any] | None = None) -> Any:
-        """The JSON of a 2xx answer."""
+    def ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: object = None,
+        query: Mapping[str, Any] | None = None,
+        once: str | None = None,
+        if_match: str | None = None,
+    ) -> Any:
+        """The JSON of a 2xx answer. Query parameters that are None are left out. `once`: an idempotency key."""
         sent = {name: value for name, value in (query or {}).items() if value is not None}
         headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
+        headers |= {"Idempotency-Key": once} if once is not None else {}
+        headers |= {"If-Match": if_match} if if_match is not None else {}
         try:
             answer = httpx.request(method, self._url + path, json=body, params=sent, headers=headers, timeout=TIMEOUT_S)
         except httpx.HTTPError as error:
@@ -60,15 +75,15 @@ def _refusal(answer: httpx.Response) -> str:
 
 
 def parsed(text: str) -> object:
-    """A body given as an argument."""
+    """A body given as an argument, or on standard input."""
     try:
-        return orjson.loads(text)
+        return orjson.loads(sys.stdin.read() if text == "-" else text)
     except orjson.JSONDecodeError as error:
         raise typer.BadParameter(f"not JSON: {error}") from None
 
 
-def show(value: Any, *, json: bool, rows: str = "", columns: tuple[str, ...] = ()) -> None:
-    """`rows`: the member that holds the list; without it the value is one thing."""
+def show(value: Any, *, json: bool, rows: str = "", columns: tuple[str, ...] = (), cursor: str = "cursor") -> None:
+    """`rows`: the member that holds the list; without it the value is one thing. `cursor`: what its `next` goes by."""
     if json or value is None:
         typer.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())
         return
@@ -82,7 +97,7 @@ def show(value: Any, *, json: bool, rows: str = "", columns: tuple[str, ...] = (
             table.add_row(*(_text(row.get(name)) for name in columns))
         console.print(table)
         if value.get("next"):
-            console.print(f"more: --cursor {value['next']}")
+            console.print(f"more: --{cursor} {value['next']}")
         return
     table = Table("FIELD", "VALUE", box=None, pad_edge=False, show_header=False)
     for name, field in value.items():
@@ -94,6 +109,19 @@ def _text(value: object) -> str:
     if value is None:
         return "-"
     return value if isinstance(value, str) else orjson.dumps(value).decode()
+
+
+def group(about: str) -> typer.Typer:
+    return typer.Typer(help=about, no_args_is_help=True, rich_markup_mode=None)
+
+
+def about_one(made: typer.Typer, client: Client, name: str, method: str, root: str, rest: str, about: str) -> None:
+    """A command that takes an id, and asks one question about it."""
+
+    def command(id: Id, json: Json = False) -> None:
+        show(client.ask(method, f"{root}/{segment(id)}{rest}"), json=json)
+
+    made.command(name, help=about)(command)
 
 
 def segment(text: str) -> str:
