@@ -377,8 +377,8 @@ async def test_one_bad_address_refuses_all(make_sender: MakeSender) -> None:
         assert server.connections == 0
 
 
-async def test_a_name_that_points_elsewhere_at_connect(make_sender: MakeSender) -> None:
-    """Row 31: whoever checked the name before, the address that counts is the one of this connect."""
+async def test_row_31_a_name_that_points_elsewhere_at_connect(make_sender: MakeSender) -> None:
+    """Whoever checked the name before, the address that counts is the one of this connect."""
     async with hostile(serving) as server:
         resolver = FakeResolver({"sink.example": ("127.0.0.1",)})
         resolver.then("sink.example", ("169.254.169.254",))

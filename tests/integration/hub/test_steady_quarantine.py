@@ -57,6 +57,10 @@ def odd_records(source: str) -> dict[str, tuple[RawRecord, str]]:
         "many": (record(like("many", *[("x", b"")] * 8_200)), "headers_too_large"),
         "null-value": (record(like("null-value"), value=None), ""),
         "null-key": (record(like("null-key"), key=None), ""),
+        "empty-key": (record(like("empty-key"), key=b""), ""),
+        "empty-name": (record(like("empty-name", ("", b"x"))), ""),
+        "said-twice": (record(like("said-twice", ("ce-specversion", b"1.0"), ("ce-specversion", b"1.0"))), ""),
+        "nul-id": (record(like("nul-id", subject=b"a\x00b")), "malformed_attribute"),
         "both-null": (record(like("both-null"), key=None, value=None), ""),
         "long-header": (record(like("long-header", ("x-long", b"h" * 65_536))), ""),
         "nul-header": (record(like("nul-header", ("x-nul", b"a\x00b"), ("x-null", None))), ""),
@@ -78,7 +82,7 @@ def read_back(hub: Deployment, source: str, count: int) -> dict[int, Original]:
     return result
 
 
-def test_each_kind_has_its_reason_and_its_bytes(hub: Deployment, worker: Worker, sink: RecordingSink) -> None:
+def test_row_28_each_kind_has_its_reason_and_its_bytes(hub: Deployment, worker: Worker, sink: RecordingSink) -> None:
     source = hub.source("odd")
     odd = odd_records(source)
     last = NewFact(id=f"{source}-last", tenant=TENANT, source=source)

@@ -198,7 +198,7 @@ async def test_the_same_request_twice_is_one_subscription(hub: Deployment, worke
     assert worker.subscriptions.count("t") == 1
 
 
-async def test_two_at_once_are_one_subscription(hub: Deployment, worker: Worker, key: str) -> None:
+async def test_row_32_two_at_once_are_one_subscription(hub: Deployment, worker: Worker, key: str) -> None:
     replies = await asyncio.gather(*(create(hub, worker, key, idempotency="k-1") for _ in range(10)))
     assert {reply.status for reply in replies} == {201}
     assert len({(body(reply)["id"], body(reply)["secret"]) for reply in replies}) == 1
