@@ -1,6 +1,6 @@
 """What an inbox shard has admitted: identities for the dedup window, and facts for as long as they can be pulled.
 
-    events       seq                -> broker time, tenant, fact
+    events       seq                -> broker time, tenant, whether the payload is JSON, fact
     index        tenant U+001F seq  -> size, source, event type: a tenant's facts in order, without payloads
     ids_0/ids_1  identity           -> first seq, broker time, digest (two generations)
     floors       tenant             -> its highest seq that retention took away
@@ -20,6 +20,7 @@ from hub_app.domain.admission import DIGEST_BYTES, Known
 from hub_app.domain.fact import Fact
 from hub_app.domain.ids import identity_key
 from hub_app.domain.limits import HOUR_MS
+from tables.events import EVENT, TENANT_BITS, look, read_fact
 from tables.memory import Family
 from tables.shard import OFFSETS, Batch, ShardStore
 
@@ -43,7 +44,6 @@ SEQ_MAX = (1 << 63) - 1
 # process or an earlier one wrote (RocksDB's checksums stand before it), and the schema version of the store covers it.
 _FORMAT = 4
 _KNOWN = Struct(f">QQ{DIGEST_BYTES}s")
-_EVENT = Struct(">QH")
 _INDEX = Struct(">IH")
 
 Wants = Callable[[str, str], bool]
@@ -102,10 +102,10 @@ class InboxTable:
         events: list[tuple[bytes, bytes]] = []
         entries: list[tuple[bytes, bytes]] = []
         ids: list[tuple[bytes, bytes]] = []
-        dumps, head, entry = marshal.dumps, _EVENT.pack, _INDEX.pack
+        dumps, head, entry = marshal.dumps, EVENT.pack, _INDEX.pack
         for key, fact, digest, at_ms in admitted:
             seq, tenant, source = fact.seq.to_bytes(8, "big"), fact.tenant.encode(), fact.source.encode()
-            event = head(at_ms, len(tenant)) + tenant + dumps(fact[2:], _FORMAT)
+            event = head(at_ms, len(tenant) | look(fact)) + tenant + dumps(fact[2:], _FORMAT)
             events.append((seq, event))
             entries.append((tenant + _SEP + seq, entry(len(event), len(source)) + source + fact.event_type.encode()))
             ids.append((key, _KNOWN.pack(fact.seq, at_ms, digest)))
@@ -143,7 +143,7 @@ class InboxTable:
         keys = [_seq(seq) for seq in seqs]
         values = zip(seqs, self.store.multi_get("events", keys), strict=True)
         with self.store.decoding("events"):
-            return [None if value is None else _fact(seq, value) for seq, value in values]
+            return [None if value is None else read_fact(seq, value) for seq, value in values]
 
     def events_after(
         self,
@@ -206,11 +206,11 @@ class InboxTable:
         rows = self.store.scan("events", _seq(self._first), _KEY_END, limit)
         floors, gone = dict[bytes, bytes](), list[bytes]()
         with self.store.decoding("events"):
-            heads = [_EVENT.unpack_from(value) for _, value in rows]
+            heads = [EVENT.unpack_from(value) for _, value in rows]
         for (key, value), (at_ms, tenant_bytes) in zip(rows, heads, strict=True):
             if at_ms >= before_ms:
                 break
-            tenant = value[_EVENT.size : _EVENT.size + tenant_bytes]
+            tenant = value[EVENT.size : EVENT.size + (tenant_bytes & TENANT_BITS)]
             gone.append(tenant + _SEP + key)
             floors[tenant] = key
         if not gone:
@@ -243,8 +243,3 @@ def _entry(value: bytes) -> tuple[int, str, str]:
 def _known(value: bytes) -> Known:
     seq, at_ms, digest = _KNOWN.unpack(value)
     return Known(seq, digest, at_ms)
-
-
-def _fact(seq: int, value: bytes) -> Fact:
-    start = _EVENT.size + _EVENT.unpack_from(value)[1]
-    return Fact(seq, value[_EVENT.size : start].decode(), *marshal.loads(memoryview(value)[start:]))

@@ -24,3 +24,11 @@ class Fact(NamedTuple):
     headers: tuple[tuple[str, bytes], ...]
     value: bytes
     received_at_ms: int
+
+
+class JsonFact(Fact):
+    """One whose payload was found to be JSON, by its content type and by its bytes, when it was admitted."""
+
+
+class OpaqueFact(Fact):
+    """One whose payload was found not to be JSON, by either, when it was admitted."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 import orjson
@@ -16,14 +17,14 @@ from aiohttp import web
 
 from hub_app.domain.errors import Fenced
 from hub_app.domain.event_types import pattern_problem, patterns_for
-from hub_app.domain.fact import Fact
+from hub_app.domain.fact import Fact, JsonFact, OpaqueFact
 from hub_app.domain.instants import rfc3339
+from hub_app.domain.publishing import is_json_type
 from hub_app.web.deps import InboxReader, WebDeps
 from hub_app.web.describe import Query as Parameter
 from hub_app.web.problems import Problem, invalid_query, json_response, not_found, unavailable
 from hub_app.web.serve import WAIT_MS_MAX, Ask
 from hub_app.web.shapes import Text, Whole
-from hub_app.web.strict_json import is_json_type
 
 LIMIT_DEFAULT: Final = 100
 LIMIT_MAX: Final = 1_000
@@ -168,30 +169,35 @@ def event_json(fact: Fact) -> dict[str, object]:
     """CloudEvents JSON format, and the seq. Attributes come from the canonical headers; the payload's bytes are given
     as they are: as `data` if they are JSON by name and by content, else as `data_base64`."""
     event: dict[str, object] = {"specversion": "1.0", "id": fact.id, "source": fact.source, "type": fact.type}
-    content_type = "application/json"
     for name, value in fact.headers:
-        match = _NAME.fullmatch(name)
-        attribute = match[1] if match else name if name in ("traceparent", "tracestate") else None
-        if attribute is None or attribute in _OWN_MEMBERS:
-            continue
-        text = value.decode("utf-8", "replace")
-        if attribute == "datacontenttype":
-            content_type = text
-        event[attribute] = text
+        attribute = _attribute(name)
+        if attribute is not None:
+            event[attribute] = value.decode("utf-8", "replace")
     event["seq"] = fact.seq
     event["receivedat"] = rfc3339(fact.received_at_ms)
     if not fact.value:
         return event
-    if is_json_type(content_type) and _is_json(fact.value):
+    if isinstance(fact, JsonFact) or (not isinstance(fact, OpaqueFact) and _is_json(fact, event)):
         event["data"] = orjson.Fragment(fact.value)
     else:
         event["data_base64"] = base64.b64encode(fact.value).decode()
     return event
 
 
-def _is_json(payload: bytes) -> bool:
+@lru_cache(maxsize=1_024)
+def _attribute(name: str) -> str | None:
+    """The member that shows a header; None for one that is not shown, or is a member of its own."""
+    match = _NAME.fullmatch(name)
+    attribute = match[1] if match else name if name in ("traceparent", "tracestate") else None
+    return None if attribute in _OWN_MEMBERS else attribute
+
+
+def _is_json(fact: Fact, event: dict[str, object]) -> bool:
+    """Of a fact that nobody has looked at: one that does not come from the inbox's table."""
+    if not is_json_type(str(event.get("datacontenttype", "application/json"))):
+        return False
     try:
-        orjson.loads(payload)
+        orjson.loads(fact.value)
     except orjson.JSONDecodeError:
         return False
     return True

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import marshal
 from collections.abc import Iterator
 from pathlib import Path
+from struct import Struct
 
 import pytest
 
 from hub_app.domain.admission import Known, digest
-from hub_app.domain.fact import Fact
+from hub_app.domain.fact import Fact, JsonFact, OpaqueFact
 from hub_app.domain.limits import HOUR_MS
 from tables.inbox import FAMILIES, Admitted, InboxTable, id_key
 from tables.memory import Memory
@@ -56,6 +58,44 @@ def remember(table: InboxTable, *facts: Fact, at_ms: int = NOW_MS) -> None:
     batch = table.store.batch()
     table.admit(batch, [Admitted(id_key(f), f, digest(f.type, f.value), at_ms) for f in facts])
     table.store.write(batch)
+
+
+# -- payloads ----------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("content_type", "value", "kind"),
+    [
+        (None, b'{"a": 1.0, "a": 2}', JsonFact),
+        (b"application/json", b" [1] ", JsonFact),
+        (b"application/vnd.x+json; charset=utf-8", b'"x"', JsonFact),
+        (b"application/json", b"{", OpaqueFact),
+        (b"application/json", b"", OpaqueFact),
+        (b"text/plain", b"{}", OpaqueFact),
+        (b"\xff", b"{}", OpaqueFact),
+    ],
+)
+def test_whether_a_payload_is_json_is_found_out_once(
+    table: InboxTable, content_type: bytes | None, value: bytes, kind: type[Fact]
+) -> None:
+    """Also of a tenant whose name is as long as names may be; and retention still finds the tenant."""
+    headers = () if content_type is None else (("ce-datacontenttype", content_type),)
+    one = fact(1, tenant="t" * 256)._replace(headers=headers, value=value)
+    remember(table, one)
+    [kept] = table.facts([1])
+    assert (kept, type(kept)) == (one, kind)
+    batch = table.store.batch()
+    assert table.expire(batch, NOW_MS + 1, 10) == 1
+    table.store.write(batch)
+    assert table.horizon("t" * 256) == 1
+
+
+def test_rows_of_before_are_read_and_say_nothing_of_it(table: InboxTable) -> None:
+    one = fact(1)
+    row = Struct(">QH").pack(NOW_MS, len(b"acme")) + b"acme" + marshal.dumps(one[2:], 4)
+    batch = table.store.batch()
+    batch.put("events", (1).to_bytes(8, "big"), row)
+    table.store.write(batch)
+    [kept] = table.facts([1])
+    assert (kept, type(kept)) == (one, Fact)
 
 
 # -- identities --------------------------------------------------------------------------------------------------------

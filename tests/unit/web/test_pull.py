@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
+from hub_app.domain.fact import JsonFact, OpaqueFact
 from hub_app.web.pull import PAGE_BYTES_MAX, event_json
 from tests.fakes.facts import fact
 from tests.fakes.workers import Deployment, Reply, Worker
@@ -274,6 +275,14 @@ def test_data_only_if_json_by_name_and_by_content(content_type: str, value: byte
         parsed = orjson.loads(event)
         assert base64.b64decode(parsed["data_base64"]) == value
         assert "data" not in parsed
+
+
+def test_what_is_known_to_be_json_is_not_looked_at_again() -> None:
+    """The bytes go out as they are: here are some that no parser would have let through."""
+    odd = b'{"n": 1.0, "n": 01}'
+    assert b'"data":' + odd in orjson.dumps(event_json(JsonFact(*fact(7, value=odd))))
+    assert event_json(OpaqueFact(*fact(7, value=b"{}")))["data_base64"] == "e30="
+    assert event_json(fact(7, value=odd))["data_base64"] == base64.b64encode(odd).decode()
 
 
 def test_no_payload_is_no_data() -> None:
