@@ -43,6 +43,8 @@ class ShardAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
         self._owners: Mapping[int, str] = {}
         self.mine: frozenset[int] = frozenset()
         self.assignments = 0
+        self.nudges = 0
+        """Raised to have the group rebalanced: a join that says nothing new is answered with what there is."""
 
     @property
     def owners(self) -> Mapping[int, str]:
@@ -51,7 +53,7 @@ class ShardAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
 
     def metadata(self, topics: Iterable[str]) -> ConsumerProtocolMemberMetadata:
         """What this member tells the leader: URL, shards it owns, shards it holds on disk."""
-        said = {**self._who, "own": sorted(self.mine), "disk": sorted(self._shards_on_disk())}
+        said = {**self._who, "own": sorted(self.mine), "disk": sorted(self._shards_on_disk()), "nudges": self.nudges}
         return ConsumerProtocolMemberMetadata(0, sorted(topics), _dump(said))
 
     def assign(

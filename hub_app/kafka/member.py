@@ -17,6 +17,7 @@ from hub_app.kafka import lenient
 from hub_app.kafka.client import Isolation, KafkaConfig, make_consumer
 from hub_app.kafka.closing import CLOSE_TIMEOUT_S, close_consumer, to_the_end
 from hub_app.kafka.commits import Committer
+from hub_app.kafka.coverage import Coverage, Nudged
 from hub_app.kafka.flow import Flow
 from hub_app.kafka.forever import describe, run_forever
 from hub_app.kafka.lease import Lease
@@ -89,7 +90,7 @@ class GroupMember(mode.Service):  # type: ignore[misc]
         instance_id: str | None,
         isolation_level: Isolation,
         from_earliest: bool,
-        assignor: object,
+        assignor: Nudged,
     ) -> None:
         super().__init__()
         self.name = name
@@ -106,6 +107,7 @@ class GroupMember(mode.Service):  # type: ignore[misc]
         self._assignor = assignor
         self._commit_after_batch = commit_after_batch
         self._committer = Committer(name, standing=standing)
+        self._coverage = Coverage(name, group, assignor, standing=standing, clock=clock)
         self._partitions = Partitions(
             name,
             deliver=deliver,
@@ -174,6 +176,8 @@ class GroupMember(mode.Service):  # type: ignore[misc]
             self._partitions.consumer = consumer
             work = [self._pump(consumer), self._partitions.courier(), self._committer.run(consumer)]
             work += [self._subscribe(consumer), self._look_after(consumer), self._until_ended()]
+            if self._instance_id is not None:
+                work.append(self._coverage.run(consumer))
             tasks = [asyncio.create_task(w) for w in work]
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:

@@ -7,10 +7,10 @@ import re
 from collections.abc import Callable, Sequence
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.errors import KafkaError
 
 from hub_app.kafka.client import KafkaConfig
+from hub_app.kafka.coverage import NudgedRoundRobin
 from hub_app.kafka.flow import Flow
 from hub_app.kafka.limits import Limits
 from hub_app.kafka.member import GroupMember
@@ -67,7 +67,7 @@ class PatternPlane(GroupMember):
             instance_id=instance_id,
             isolation_level="read_committed",
             from_earliest=True,
-            assignor=RoundRobinPartitionAssignor,
+            assignor=NudgedRoundRobin(),
         )
 
     @property

@@ -14,7 +14,7 @@ from hub_app.dev.worker import Api, Worker
 from hub_app.domain.ids import tenant_key
 from hub_app.topics import partition_for
 from tests.integration.hub.conftest import MakeDeployment
-from tests.support.deployment import Deployment
+from tests.support.deployment import Deployment, facts
 from tests.support.sink import RecordingSink, Reply, webhook_id
 from tests.support.stream import Stream, repeats
 from tests.support.waiting import holds, until
@@ -146,3 +146,22 @@ def test_a_worker_that_is_paused_lets_go(hub: Deployment, pair: tuple[Worker, Wo
     sink.wait_for(PATH, stream.ids())
     assert repeats(sink, PATH, stream.ids()) <= 10 * WORKERS, known
     holds(second.alive, second.log_tail, seconds=0.5)
+
+
+def test_a_source_that_appears_while_a_static_worker_restarts_is_read(
+    make_hub: MakeDeployment, sink: RecordingSink
+) -> None:
+    """It comes back to its old assignment, in which the source is nobody's."""
+    hub = make_hub(instance_id="one", metadata_max_age="2s")
+    worker = hub.started()
+    path = f"/{hub.run_id}"
+    hub.api(worker, "acme").subscribe(sink.url(path))
+    before = facts(hub.source("before"), 1)
+    hub.send(before)
+    sink.wait_for(path, map(webhook_id, before), seconds=30)
+    assert worker.stop() == 0
+    made = facts(hub.source("meanwhile"), 20)
+    hub.send(made)
+    worker.start().wait_ready()
+    sink.wait_for(path, map(webhook_id, made), seconds=8)
+    until(lambda: worker.get("/readyz")[0] == 200, lambda: worker.get("/readyz"))

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from aiokafka import TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions
 
 from hub_app.dev.kafka import Cluster, External
 from hub_app.kafka.batch import Batch
@@ -179,6 +179,11 @@ class World:
         found = await self.admin.list_consumer_group_offsets(group or self.prefix + "group", partitions=[tp])
         offset = found[tp].offset
         return None if offset < 0 else int(offset)
+
+    async def more_partitions(self, topic: str, count: int) -> None:
+        """Adds partitions to a topic, up to `count`."""
+        answer = await self.admin.create_partitions({topic: NewPartitions(count)})
+        assert not any(error[1] for error in answer.topic_errors), answer
 
     async def commit_by_hand(self, topic: str, partition: int, offset: int) -> None:
         tp = TopicPartition(topic, partition)
