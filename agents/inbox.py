@@ -7,15 +7,16 @@ the same ids.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from agents.enqueuing import LINE_BYTES, Given
 from agents.outputs import OutputRefused, flush, quarantine
 from agents.queues import QueueShard
 from hub_app.domain.admission import Admission, Known, admit, digest
 from hub_app.domain.delivery import Job
-from hub_app.domain.errors import StoreFailed
+from hub_app.domain.errors import Fenced, StoreFailed
 from hub_app.domain.fact import Fact
 from hub_app.domain.ids import delivery_id, destination_key, seq_of
 from hub_app.domain.limits import MIB, MINUTE_MS
@@ -31,6 +32,7 @@ from hub_app.wire import jobs as wire_jobs
 from tables.inbox import Admitted, InboxTable, id_key
 from tables.subscriptions import SubscriptionsTable
 
+LEASE_LOOK_S = 0.05
 EXPIRE_ROWS = 2_000
 EXPIRE_EVERY_MS = MINUTE_MS  # of broker time
 OUTPUT_BYTES_MAX = 8 * MIB
@@ -42,15 +44,27 @@ _HEADERS_BYTES = 1_024  # what they weigh then
 class Outputs:
     """What one step has to write, over all its batches."""
 
-    __slots__ = ("outbox", "weight")
+    __slots__ = ("_batches", "_lease", "outbox", "weight")
 
-    def __init__(self, outbox: Outbox) -> None:
+    def __init__(self, outbox: Outbox, batches: Sequence[Batch], lease: Callable[[], bool]) -> None:
         self.outbox, self.weight = outbox, 0
+        self._batches, self._lease = batches, lease
 
     async def flush(self) -> None:
-        """Every output so far is acknowledged, or this raises."""
+        """Every output so far is acknowledged, or this raises. Nothing that was read before the lease ran out is
+        written after it: by then the shard may have another owner, which matches by a newer table of subscriptions,
+        and an event that goes into a queue out of its order hides those before it (docs/protocol.md, "Inbox shard").
+        It waits while it is not known whose the shard is; then what was read is read again."""
+        if not self._lease():
+            await self._lapsed()
         self.weight = 0
         await flush(self.outbox)
+
+    async def _lapsed(self) -> NoReturn:
+        while True:
+            if self._lease() or not any(batch.live for batch in self._batches):
+                raise Fenced("the lease had run out before this was written")
+            await asyncio.sleep(LEASE_LOOK_S)
 
 
 class InboxShard:
@@ -80,12 +94,14 @@ class Inbox:
         metrics: Metrics,
         dedup_window_ms: int,
         events_retention_ms: int,
+        lease: Callable[[], bool],
         arrived: Callable[[int, set[str]], None],
     ) -> None:
-        """`arrived(shard, tenants)`: new facts can be pulled."""
+        """`lease()`: may this worker act as owner now. `arrived(shard, tenants)`: new facts can be pulled."""
         self._producer, self._names, self._count = producer, names, shards
         self._subscriptions, self._metrics, self._log = subscriptions, metrics, Log("inbox")
         self._window_ms, self._retention_ms, self._arrived = dedup_window_ms, events_retention_ms, arrived
+        self._lease = lease
         self.shards: dict[int, InboxShard] = {}
         self._admitted, self._duplicates = metrics.admitted.only(), metrics.duplicates.only()
         self._matched = metrics.matched.only()
@@ -93,7 +109,7 @@ class Inbox:
     async def handle(self, batches: Sequence[Batch], fail: Callable[[Batch, StoreFailed], None]) -> None:
         """One step for batches of different shards. A shard whose table refuses fails alone; raises only for Kafka.
         What was not remembered comes again, with the same ids."""
-        outputs = Outputs(self._producer.outbox())
+        outputs = Outputs(self._producer.outbox(), batches, self._lease)
         judged = []
         for batch in batches:
             if not batch.live:

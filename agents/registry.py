@@ -12,7 +12,7 @@ from agents.dispatch_shard import DispatchShard
 from agents.inbox import Inbox
 from agents.ingest import Ingest
 from agents.observer import Observer
-from hub_app.domain.errors import StoreFailed
+from hub_app.domain.errors import Fenced, StoreFailed
 from hub_app.kafka.batch import Batch
 from hub_app.telemetry.events import Event
 from hub_app.telemetry.log import Log
@@ -91,6 +91,10 @@ def _agent(
         try:
             await handle(batches, fail)
             done.inc(len(batches))
+        except Fenced as error:  # if they are still ours they come again
+            log.warning(Event.LEASE_LOST, detail=str(error))
+            for batch in batches:
+                batch.failed(error)
         except Exception as error:
             log.error(Event.BATCH_FAILED, error=error, batches=", ".join(map(repr, batches)))
             for batch in batches:  # those that are done already take no notice

@@ -158,6 +158,7 @@ class Assembly:
             metrics=self.metrics,
             dedup_window_ms=settings.dedup_window_ms,
             events_retention_ms=settings.events_retention_ms,
+            lease=self.inbox_lease,
             arrived=lambda shard, tenants: self.arrivals.notify_many(tenants),
         )
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from agents.inbox import OUTPUT_BYTES_MAX
+from agents.inbox import LEASE_LOOK_S, OUTPUT_BYTES_MAX
 from agents.outputs import OutputRefused
 from hub_app.domain.delivery import Job
-from hub_app.domain.errors import StoreFailed
+from hub_app.domain.errors import Fenced, StoreFailed
 from hub_app.domain.ids import delivery_id, seq_of
 from hub_app.domain.limits import MIB
 from hub_app.kafka.outbox import Target
@@ -283,6 +283,35 @@ async def test_a_shard_that_leaves_while_the_log_answers_is_left_out(world: Worl
     world.log.gate.set()
     await step
     assert world.answers == [(1, None)]
+
+
+# -- the lease ---------------------------------------------------------------------------------------------------------
+async def test_a_worker_that_slept_writes_nothing_of_what_it_had_read(world: World) -> None:
+    """The shard is another's by the time it wakes: neither deliveries nor rows nor offsets."""
+    world.lease = False
+    batch = world.batch(fact_record(0))
+    step = asyncio.create_task(world.handle(batch))
+    await asyncio.sleep(3 * LEASE_LOOK_S)
+    assert not step.done()
+    batch.live = False  # the group says that it moved
+    await world.shards.closed(0)
+    with pytest.raises(Fenced):
+        await step
+    assert (deliveries(world), world.answers, world.log.flushes) == ([], [], [])
+    assert await world.open() == 0
+
+
+async def test_what_was_read_before_the_lease_ran_out_is_read_again_when_it_holds(world: World) -> None:
+    """It may have been another's in between: whether it was, the group says a moment later."""
+    world.lease = False
+    step = asyncio.create_task(world.handle(world.batch(fact_record(0))))
+    await asyncio.sleep(0)
+    world.lease = True
+    with pytest.raises(Fenced):
+        await step
+    assert (deliveries(world), world.answers) == ([], [])
+    await world.take(fact_record(0))
+    assert (deliveries(world), world.answers) == ([(0, "sub_1"), (0, "sub_2")], [(0, None)])
 
 
 # -- bounds ------------------------------------------------------------------------------------------------------------

@@ -80,6 +80,7 @@ class QueueWorld:
             metrics=self.metrics,
             dedup_window_ms=RETENTION_MS,
             events_retention_ms=RETENTION_MS,
+            lease=lambda: self.lease,
             arrived=lambda shard, tenants: None,
         )
         self.queues = Queues(

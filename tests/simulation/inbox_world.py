@@ -176,6 +176,7 @@ class InboxWorker:
             metrics=metrics,
             dedup_window_ms=WINDOW_MS,
             events_retention_ms=WINDOW_MS,
+            lease=lambda: True,
             arrived=lambda shard, tenants: None,
         )
         self.shards = SimInboxShards(

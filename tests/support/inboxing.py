@@ -108,6 +108,7 @@ class World:
         self.disk = disk or Disk()
         self.log = log or FakeLog(lambda: NOW_MS)
         self.subscriptions, self.owner, self.metrics = Subscriptions(), Owner(), Metrics()
+        self.lease = True
         self.epochs: dict[int, int] = defaultdict(int)
         self.epoch_failure: Exception | None = None
         self.stores: list[Any] = []
@@ -122,6 +123,7 @@ class World:
             metrics=self.metrics,
             dedup_window_ms=WINDOW_MS,
             events_retention_ms=WINDOW_MS,
+            lease=lambda: self.lease,
             arrived=lambda shard, tenants: self.arrived.append(tenants),
         )
         self.shards = InboxShards(
