@@ -79,8 +79,8 @@ class AttemptsTail:
 
     async def follow(self, shard: DispatchShard) -> None:
         """Follows the log while claims of others are open; later forgets old outcomes, by generations. Until cancelled,
-        or the table fails."""
-        while True:
+        the shard is closed, or its table fails."""
+        while not shard.closed:
             try:
                 if shard.foreign or shard.held:
                     await self._look(shard)
@@ -89,7 +89,8 @@ class AttemptsTail:
                     await asyncio.sleep(REMEMBER_MS / 1000)
                     shard.table.turn_generation()
             except StoreFailed as error:
-                self._store_failed(shard.number, error)
+                if not shard.closed:  # else another opening's shard may bear its number
+                    self._store_failed(shard.number, error)
                 return
             except Exception as error:  # the broker is away: the claims wait a little longer
                 self._log.warning(Event.SOURCE_FAILED, shard=shard.number, error=repr(error))

@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 
 from hub_app.domain.errors import BrokerTrouble, Fenced, OutcomeUnknown, RecordTooLarge
 from hub_app.domain.limits import RECORD_BYTES_MAX
+from hub_app.kafka.closing import ended
 from hub_app.kafka.transactions import NotWritten, Sent, Uncertain
 from hub_app.wire.record import Headers, Record, record_bytes
 
@@ -103,8 +104,7 @@ class OwnedShard:
     async def close(self) -> None:
         self.lost = True
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await ended(self._task)
         self._refuse()
         await self._drop_producer()
 
@@ -138,7 +138,7 @@ class OwnedShard:
             raise OutcomeUnknown(f"{self._id}: no acknowledgement in time") from None
 
     async def _run(self) -> None:
-        while True:
+        while not self.lost:
             await self._wake.wait()
             self._wake.clear()
             while self._waiting:
@@ -197,7 +197,7 @@ class OwnedShard:
     async def _own_again(self) -> None:
         """A new producer, as often as it takes while the lease holds; without it the shard is lost."""
         pause_s = _AGAIN_S_FIRST
-        while True:
+        while not self.lost:
             try:
                 await self.take_over()
             except Fenced:

@@ -24,6 +24,7 @@ from agents.owner import OwnerLog
 from agents.settle import Settler
 from hub_app.instance import taken_by
 from hub_app.kafka.client import KafkaConfig
+from hub_app.kafka.closing import ended
 from hub_app.kafka.forever import run_forever
 from hub_app.kafka.patterns import PatternPlane
 from hub_app.kafka.plane import ShardPlane
@@ -235,9 +236,7 @@ class Planes(mode.Service):  # type: ignore[misc]
         for service in reversed(self._running):
             await service.stop()
         await hub.owner.stop()
-        for task in self._loops:
-            task.cancel()
-        await asyncio.gather(*self._loops, return_exceptions=True)
+        await ended(*self._loops)
         self._log.info(Event.STOPPED)
 
 

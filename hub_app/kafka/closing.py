@@ -14,6 +14,21 @@ from hub_app.kafka.forever import describe
 log = logging.getLogger(__name__)
 
 CLOSE_TIMEOUT_S = 10.0
+CANCEL_AGAIN_S = 1.0
+
+
+async def ended(*tasks: asyncio.Future[Any]) -> None:
+    """Cancels tasks, again and again, until they have ended; what they raised is dropped.
+
+    Once is not enough: `asyncio.wait_for` of Python 3.11 returns its result when it is cancelled in the moment its work
+    ends, the cancellation is lost, and whoever waits for the task's end waits for ever. aiokafka sends every request
+    through one."""
+    left = {task for task in tasks if not task.done()}
+    while left:
+        for task in left:
+            task.cancel()
+        _, left = await asyncio.wait(left, timeout=CANCEL_AGAIN_S)
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def to_the_end(work: Coroutine[Any, Any, None]) -> None:
@@ -39,11 +54,11 @@ async def close_consumer(consumer: AIOKafkaConsumer) -> None:
 async def _close_consumer(consumer: AIOKafkaConsumer) -> None:
     stopping = asyncio.ensure_future(consumer.stop())
     await asyncio.wait([stopping], timeout=CLOSE_TIMEOUT_S)
-    stopping.cancel()
-    failed: object = (await asyncio.gather(stopping, return_exceptions=True))[0]
-    if isinstance(failed, BaseException):
+    await ended(stopping)
+    failed = None if stopping.cancelled() else stopping.exception()
+    if stopping.cancelled() or failed is not None:
         # aiokafka stops at the first step that fails, and would leave its connections open.
-        log.warning("a consumer did not stop cleanly: %s", describe(failed))
+        log.warning("a consumer did not stop cleanly: %s", "in time" if failed is None else describe(failed))
         if consumer._fetcher is not None:
             consumer._fetcher._fetch_task.cancel()
         await consumer._client.close()

@@ -15,7 +15,7 @@ from aiokafka.abc import ConsumerRebalanceListener
 
 from hub_app.kafka import lenient
 from hub_app.kafka.client import Isolation, KafkaConfig, make_consumer
-from hub_app.kafka.closing import CLOSE_TIMEOUT_S, close_consumer, to_the_end
+from hub_app.kafka.closing import CLOSE_TIMEOUT_S, close_consumer, ended, to_the_end
 from hub_app.kafka.commits import Committer
 from hub_app.kafka.coverage import Coverage, Nudged
 from hub_app.kafka.flow import Flow
@@ -139,8 +139,7 @@ class GroupMember(mode.Service):  # type: ignore[misc]
         await self._close_all()
         await self._committer.flush(STEP_TIMEOUT_S)
         if self._running is not None:
-            self._running.cancel()
-            await asyncio.wait([self._running], timeout=3 * CLOSE_TIMEOUT_S)
+            await asyncio.wait([asyncio.ensure_future(ended(self._running))], timeout=3 * CLOSE_TIMEOUT_S)
         self._standing.clear_under(self.name)
 
     async def _sessions(self) -> None:
@@ -186,9 +185,7 @@ class GroupMember(mode.Service):  # type: ignore[misc]
             await to_the_end(self._end_session(consumer, tasks))
 
     async def _end_session(self, consumer: AIOKafkaConsumer, tasks: list[asyncio.Task[None]]) -> None:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await ended(*tasks)
         self._committer.left()
         if tasks and not self._stopping:
             await self._step_back()

@@ -18,6 +18,7 @@ from aiokafka.record.default_records import DefaultRecordBatch
 
 from hub_app.kafka.backoff import delay_ms
 from hub_app.kafka.client import BATCH_BYTES_MAX, InvalidRecord, KafkaConfig, make_producer
+from hub_app.kafka.closing import ended
 from hub_app.kafka.forever import describe
 from hub_app.kafka.outbox import DeadlinePassed, Flushed, Headers, Outbox, Part, Record, Refused, Target, TooLarge
 from hub_app.kafka.standing import Standing
@@ -107,9 +108,7 @@ class HubProducer(mode.Service):  # type: ignore[misc]
         self._stopping = True
         if self._background:
             _, late = await asyncio.wait(self._background, timeout=CLOSE_TIMEOUT_S)
-            for task in late:
-                task.cancel()
-            await asyncio.gather(*late, return_exceptions=True)
+            await ended(*late)
         if self._link is not None:
             await _close(self._link.producer)
         self._linked.clear()
@@ -354,5 +353,4 @@ async def _close(producer: AIOKafkaProducer) -> None:
         producer._message_accumulator.fail_all(err.ProducerClosed())
         await producer.client.close()
         await asyncio.wait([stopping], timeout=CLOSE_TIMEOUT_S)
-        stopping.cancel()
-    await asyncio.gather(stopping, return_exceptions=True)
+    await ended(stopping)

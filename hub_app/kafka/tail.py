@@ -11,7 +11,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import OffsetOutOfRangeError
 
 from hub_app.kafka.client import KafkaConfig, make_consumer
-from hub_app.kafka.closing import close_consumer
+from hub_app.kafka.closing import close_consumer, ended
 from hub_app.kafka.forever import run_forever
 from hub_app.kafka.standing import Standing
 from hub_app.ports import Clock, Entropy
@@ -66,8 +66,7 @@ class TopicTail(mode.Service):  # type: ignore[misc]
     async def on_stop(self) -> None:
         """Stops reading."""
         if self._running is not None:
-            self._running.cancel()
-            await asyncio.wait([self._running], timeout=30)
+            await asyncio.wait([asyncio.ensure_future(ended(self._running))], timeout=30)
         self._standing.clear_under(self._name)
 
     @property

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from hub_app.kafka.client import KafkaConfig, make_producer
+from hub_app.kafka.closing import ended
 
 CLOSE_TIMEOUT_S = 2.0
 TRANSACTION_TIMEOUT_MS = 15_000
@@ -75,8 +76,7 @@ class TransactionalProducer:
             # aiokafka's stop waits for every batch without limit; without its connections it has nothing to wait for.
             await self._producer.client.close()
             await asyncio.wait([stopping], timeout=CLOSE_TIMEOUT_S)
-            stopping.cancel()
-        await asyncio.gather(stopping, return_exceptions=True)
+        await ended(stopping)
 
     def _look_at_failures(self) -> None:
         """aiokafka 0.14 puts the failure of a transaction also into futures that nobody awaits; each would be logged as

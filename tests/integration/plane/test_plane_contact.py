@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer
-from aiokafka.errors import KafkaConnectionError
+from aiokafka.errors import KafkaConnectionError, KafkaError
 
 from hub_app.kafka.client import KafkaConfig, make_admin, make_consumer, make_producer
 from hub_app.kafka.limits import Limits
@@ -25,6 +25,13 @@ async def broken(client: Any) -> None:
         assert connection.connected()
 
 
+async def has_coordinator(client: Any) -> bool:
+    try:
+        return await client.coordinator_lookup(0, "any") is not None
+    except KafkaError:
+        return False
+
+
 @pytest.mark.parametrize("kind", ["consumer", "producer", "admin"])
 async def test_a_request_over_a_broken_connection_is_a_broken_connection(world: Any, kind: str) -> None:
     config: KafkaConfig = world.config
@@ -33,7 +40,7 @@ async def test_a_request_over_a_broken_connection_is_a_broken_connection(world: 
     try:
         client = made.client if kind == "producer" else made._client
         [node, *_] = [broker.nodeId for broker in client.cluster.brokers()]
-        assert await client.ready(node)
+        await world.until(lambda: has_coordinator(client))  # a new broker has none for a moment
         await broken(client)
         with pytest.raises(KafkaConnectionError, match="handler is closed"):
             await client.coordinator_lookup(0, "any")
@@ -76,3 +83,25 @@ async def test_a_member_without_contact_begins_anew(world: Any, make_topic: Any)
     await world.until(lambda: plane.lease.valid(world.clock.monotonic_ms()) and plane.open_shards == {0, 1}, seconds=30)
     await world.produce(topic, 0, [b"1"])
     await world.until(lambda: world.agent.count == 1)
+
+
+@pytest.mark.parametrize("kind", ["consumer", "producer", "admin"])
+async def test_a_client_closes_although_its_metadata_task_lost_a_cancellation(world: Any, kind: str) -> None:
+    """aiokafka cancels it once and waits for its end: a worker that looked at its topics just then never started."""
+    config: KafkaConfig = world.config
+    made: Any = {"consumer": make_consumer, "producer": make_producer, "admin": make_admin}[kind](config)
+    await made.start()
+    client = made.client if kind == "producer" else made._client
+    keeps = client._sync_task
+    answer = asyncio.get_running_loop().create_future()
+
+    async def update() -> None:
+        await asyncio.wait_for(answer, 60)
+        await keeps
+
+    client._sync_task = asyncio.create_task(update())
+    await asyncio.sleep(0.01)
+    answer.set_result(None)
+    async with asyncio.timeout(10):
+        await (made.close() if kind == "admin" else made.stop())
+    assert keeps.cancelled()
