@@ -44,10 +44,12 @@ _HEADERS_BYTES = 1_024  # what they weigh then
 class Outputs:
     """What one step has to write, over all its batches."""
 
-    __slots__ = ("_batches", "_lease", "outbox", "weight")
+    __slots__ = ("_batches", "_lease", "_quarantine", "outbox", "weight")
 
-    def __init__(self, outbox: Outbox, batches: Sequence[Batch], lease: Callable[[], bool]) -> None:
-        self.outbox, self.weight = outbox, 0
+    def __init__(
+        self, outbox: Outbox, batches: Sequence[Batch], lease: Callable[[], bool], quarantine_topic: str
+    ) -> None:
+        self.outbox, self.weight, self._quarantine = outbox, 0, quarantine_topic
         self._batches, self._lease = batches, lease
 
     async def flush(self) -> None:
@@ -58,7 +60,7 @@ class Outputs:
         if not self._lease():
             await self._lapsed()
         self.weight = 0
-        await flush(self.outbox)
+        await flush(self.outbox, omits=(self._quarantine,))
 
     async def _lapsed(self) -> NoReturn:
         while True:
@@ -109,7 +111,7 @@ class Inbox:
     async def handle(self, batches: Sequence[Batch], fail: Callable[[Batch, StoreFailed], None]) -> None:
         """One step for batches of different shards. A shard whose table refuses fails alone; raises only for Kafka.
         What was not remembered comes again, with the same ids."""
-        outputs = Outputs(self._producer.outbox(), batches, self._lease)
+        outputs = Outputs(self._producer.outbox(), batches, self._lease, self._names.quarantine)
         judged = []
         for batch in batches:
             if not batch.live:

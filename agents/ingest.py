@@ -58,7 +58,7 @@ class Ingest:
                 self._facts.labels("drop", verdict.reason).inc()
             else:
                 self._quarantine(outbox, record, verdict.reason, verdict.detail)
-        await flush(outbox)
+        await flush(outbox, omits=(self._names.quarantine,))
         self._accepted.inc(accepted)
         for batch in batches:
             batch.done()

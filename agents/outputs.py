@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
+from hub_app.kafka.outbox import Refused
 from hub_app.kafka.producer import Flushed, Outbox
 from hub_app.topics import partition_for
 from hub_app.wire import quarantine as wire_quarantine
+from hub_app.wire.record import OMITTED
+
+_TOO_LARGE = ("MessageSizeTooLarge", "RecordListTooLarge")
 
 
 class OutputRefused(Exception):
@@ -12,13 +18,39 @@ class OutputRefused(Exception):
     again, and readiness says why."""
 
 
-async def flush(outbox: Outbox) -> Flushed:
-    """Every output is acknowledged, or this raises."""
-    flushed = await outbox.flush()
-    if flushed.refused:
-        first = flushed.refused[0]
-        raise OutputRefused(f"record for {first.topic}/{first.partition}: {first.reason}")
+async def flush(outbox: Outbox, *, omits: Collection[str] = ()) -> Flushed:
+    """Every output is acknowledged, or this raises. `omits`: see `flush_what_fits`."""
+    flushed, refused = await flush_what_fits(outbox, omits=omits)
+    for one in refused:
+        raise OutputRefused(f"record for {one.topic}/{one.partition}: {one.reason}")
     return flushed
+
+
+async def flush_what_fits(outbox: Outbox, *, omits: Collection[str] = ()) -> tuple[Flushed, list[Refused]]:
+    """Every output is acknowledged but those that the broker refuses for their size. Raises for what it refuses for
+    another reason.
+
+    Records of the topics in `omits` are for people, and tell them enough without their value: one that is refused
+    (somebody has set the topic's limit below ours) is written once more without it, marked `hub-payload-omitted`."""
+    flushed = await outbox.flush()
+    refused: list[Refused] = []
+    for one in flushed.refused:
+        if not too_large(one):
+            raise OutputRefused(f"record for {one.topic}/{one.partition}: {one.reason}")
+        if one.topic in omits and one.value:
+            headers = [OMITTED, ("hub-payload-bytes", b"%d" % len(one.value)), *one.headers]
+            outbox.add(one.topic, one.partition, one.key, b"", headers)
+        else:
+            refused.append(one)
+    if len(outbox):
+        again = await outbox.flush()
+        refused += again.refused
+    return flushed, refused
+
+
+def too_large(refused: Refused) -> bool:
+    """Whether its size is why."""
+    return refused.reason.startswith(_TOO_LARGE)
 
 
 def quarantine(

@@ -188,7 +188,7 @@ class QueueShard:
             self._serve(step, subscription)
         outbox = self._parts.producer.outbox()
         if step.add_dead(outbox, self._parts.names.dlq, self._parts.shards):
-            await flush(outbox)
+            await flush(outbox, omits=(self._parts.names.dlq,))
         logged = step.add_records(outbox, self._parts.names.queue, self.number)
         flushed = await flush(outbox) if logged else None
         if self.closed or not self._parts.alive(self.number):

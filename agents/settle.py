@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 
 from agents.dispatch_shard import DispatchShard
 from agents.outcomes import Counts, Note, Settled, answered, finishes, outcome
-from agents.outputs import flush
+from agents.outputs import OutputRefused, flush, flush_what_fits
 from hub_app.domain.backoff import Curve
-from hub_app.domain.delivery import Dead, Deferred, Job, Moved, Parked, Retry, moved, parked, retried
+from hub_app.domain.delivery import Dead, DeadReason, Deferred, Job, Moved, Parked, Retry, moved, parked, retried
 from hub_app.domain.errors import StoreFailed
 from hub_app.domain.ids import destination_key, tenant_key
 from hub_app.domain.limits import MINUTE_MS
@@ -153,8 +153,20 @@ class Settler:
             self._idle.set()
 
     async def _carry_on(self, tick: _Tick) -> None:
+        """What no topic takes for its size, although ours would be large enough (somebody has set its limit lower), can
+        go no further: it is dead, and the rest of the tick is not held up."""
+        refused, dead = await self._write_on(tick.settled), Dead(DeadReason.PAYLOAD_TOO_LARGE)
+        for settled in [s for s in tick.settled if s.row.job.delivery_id in refused]:
+            tick.settled.remove(settled)
+            if not isinstance(settled.step, Parked):  # that one waits on where it is
+                tick.settled.append(settled if isinstance(settled.step, Dead) else settled._replace(step=dead))
+        if refused and await self._write_on([s for s in tick.settled if s.row.job.delivery_id in refused]):
+            raise OutputRefused(f"{self._names.dlq} does not even take a dead letter without its payload")
+
+    async def _write_on(self, ended: list[Settled]) -> set[bytes]:
+        """The record that carries each on; the ids of jobs whose record is too large for its topic."""
         outbox, now_ms = self._producer.outbox(), self._clock.now_ms()
-        for settled in tick.settled:
+        for settled in ended:
             job, step = settled.row.job, settled.step
             if isinstance(step, Retry):
                 topic = self._names.retry(self._curve.tiers[step.tier])
@@ -170,8 +182,9 @@ class Settler:
                 )
                 partition = partition_for(tenant_key(job.tenant), self._count)
                 outbox.add(self._names.dlq, partition, made.key, made.value, made.headers)
-        if len(outbox):
-            await flush(outbox)
+        _, refused = await flush_what_fits(outbox, omits=(self._names.dlq,))
+        jobs = [wire_jobs.read(one.headers) for one in refused]
+        return {job.delivery_id for job in jobs if isinstance(job, Job)}
 
     def _add_job(self, outbox: Outbox, topic: str, job: Job, settled: Settled) -> None:
         key = destination_key(job.tenant, job.destination)

@@ -10,6 +10,7 @@ import pytest
 
 from agents.attempt import Attempted
 from agents.dispatch_shard import DispatchShard
+from agents.outputs import OutputRefused
 from agents.settle import CAREFUL_MS, Settled, Settler
 from hub_app.domain.backoff import DEFAULT_CURVE
 from hub_app.domain.delivery import Dead, DeadReason, Deferred, Delivered, NextStep, Result, ResultKind, Retry
@@ -281,3 +282,38 @@ async def test_who_follows_the_log_passes_over_its_own_records(bench: Bench) -> 
     bench.settler.put(Settled(again, three, Delivered(), None, CARRIED, b"{}"))
     await bench.step()
     assert again.mine == set()  # among them is what the opening before wrote: that one has to be read
+
+
+# -- what topics refuse ------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("steps", [["dead"], ["failed"], ["failed", "dead", "delivered"]])
+async def test_row_07_what_no_topic_takes_for_its_size_dies_without_its_payload_and_holds_nothing_up(
+    bench: Bench, steps: list[str]
+) -> None:
+    """Somebody has set the topics' limits below ours."""
+    bench.log.limits = {NAMES.dlq: 1, RETRY: 1}
+    rows = bench.in_hand(*range(len(steps)))
+    for row, step in zip(rows, steps, strict=True):
+        bench.put(row, STEPS[step])
+    await bench.step()
+    kinds = [("delivered" if step == "delivered" else "dead", seq) for seq, step in enumerate(steps)]
+    assert sorted(bench.outcomes(), key=lambda told: told[1]) == kinds
+    letters = [wire_dead.read(entry.headers, entry.value) for entry in bench.log.records(NAMES.dlq)]
+    read = {letter.job.seq: letter for letter in letters if isinstance(letter, wire_dead.DeadLetter)}
+    reasons = {"failed": "payload_too_large", "dead": "exhausted"}
+    assert {seq: letter.reason for seq, letter in read.items()} == {
+        seq: reasons[step] for seq, step in enumerate(steps) if step in reasons
+    }
+    assert {(letter.value, letter.payload_bytes) for letter in read.values()} == {(None, 2)}
+    assert stored(bench.shard) == {}
+
+
+async def test_a_dead_letter_topic_that_takes_nothing_is_tried_again(bench: Bench) -> None:
+    [row] = bench.in_hand(1)
+    bench.put(row, STEPS["dead"])
+    bench.log.limits = {NAMES.dlq: -1}
+    with pytest.raises(OutputRefused):
+        await bench.step()
+    assert bench.outcomes() == []
+    bench.log.limits.clear()
+    await bench.step()
+    assert bench.outcomes() == [("dead", 1)]

@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 
 from aiokafka.producer.message_accumulator import BatchBuilder
 
-from hub_app.kafka.outbox import Flushed, Headers, Outbox, Target
+from hub_app.kafka.outbox import Flushed, Headers, Outbox, Refused, Target
+
+REFUSAL = "MessageSizeTooLargeError: [Error 10]"
 
 
 class Entry(NamedTuple):
@@ -40,6 +42,8 @@ class FakeLog:
         self.gate.set()
         self.failure: Exception | None = None
         self.after: Callable[[Sequence[Target]], None] = lambda targets: None
+        self.limits: dict[str, int] = {}
+        """Bytes of a value that a topic takes at most, if somebody has set a limit."""
         self._now_ms = now_ms
 
     def records(self, topic: str) -> list[Entry]:
@@ -61,18 +65,23 @@ class FakeLog:
         if self.failure is not None:
             raise self.failure
         offsets: dict[tuple[str, int], list[int | None]] = {}
+        refused: list[Refused] = []
         for target in targets:
             log = self.topics[target.topic, target.partition]
             mine = offsets.setdefault((target.topic, target.partition), [])
             for part in target.parts:
                 for key, value, headers in part.records:
+                    if len(value or b"") > self.limits.get(target.topic, self.message_bytes_max):
+                        refused.append(Refused(target.topic, target.partition, key, value, headers, REFUSAL))
+                        mine.append(None)
+                        continue
                     mine.append(len(log))
                     place = (target.topic, target.partition, len(log))
                     log.append(Entry(*place, key, value, headers, self._now_ms()))
         self.flushes.append([target.topic for target in targets])
         self.parts.append(sum(len(target.parts) for target in targets))
         self.after(targets)
-        return Flushed(sum(map(len, offsets.values())), (), offsets)
+        return Flushed(sum(map(len, offsets.values())) - len(refused), refused, offsets)
 
     async def send_until(self, targets: Sequence[Target], deadline_ms: int) -> Flushed:
         return await self.send(targets)
