@@ -17,7 +17,9 @@ class Stream:
     """`with Stream(hub, source, tenants, per_s=200) as stream: …`; afterwards `sent` holds every fact that the broker
     acknowledged. An outage of the broker only holds it up."""
 
-    def __init__(self, hub: Deployment, source: str, tenants: list[str], *, per_s: int) -> None:
+    def __init__(self, hub: Deployment, source: str, tenants: list[str], *, per_s: int, start: int = 0) -> None:
+        """`start`: the number of the first, where a source has several streams."""
+        self._start = start
         self._hub, self._source, self._tenants = hub, source, tenants
         self._chunk = max(1, int(per_s * TICK_S))
         self._over = False
@@ -36,7 +38,7 @@ class Stream:
     async def _send(self) -> None:
         async with FactProducer(self._hub.bootstrap) as producer:
             while not self._over:
-                chunk = facts(self._source, self._chunk, tenants=self._tenants, start=len(self.sent))
+                chunk = facts(self._source, self._chunk, tenants=self._tenants, start=self._start + len(self.sent))
                 await producer.send_many(chunk)
                 self.sent += chunk
                 await asyncio.sleep(TICK_S)
