@@ -282,7 +282,9 @@ class Assembly:
 
     # -- what is known later -------------------------------------------------------------------------------------------
     def _tail(self, table: GlobalTable[Any]) -> TopicTail:
-        return TopicTail(self.config, table.topic, table.apply, reset=table.reset, **self._watched())
+        return TopicTail(
+            self.config, table.topic, table.apply, reader=self.reader, reset=table.reset, **self._watched()
+        )
 
     def plane(self, name: str) -> ShardPlane:
         plane = getattr(self.built, name)

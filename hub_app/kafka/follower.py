@@ -12,12 +12,13 @@ from typing import Any, Final
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import OffsetOutOfRangeError
 
+from hub_app.kafka import pace
 from hub_app.kafka.client import KafkaConfig, make_consumer
 from hub_app.kafka.closing import close_consumer
 
 log = logging.getLogger(__name__)
 
-POLL_MS: Final = 250
+POLL_MS: Final = 500
 RECORDS_MAX: Final = 500
 IDLE_S: Final = 0.25
 
@@ -66,6 +67,7 @@ class Follower:
         if self._consumer is None:
             self._consumer = make_consumer(self._config, fetch_max_wait_ms=POLL_MS)
             await self._consumer.start()
+            pace.calm(self._consumer)
         consumer = self._consumer
         if wanted != self._at:
             await self._move(consumer, wanted)

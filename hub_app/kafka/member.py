@@ -13,7 +13,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka import errors as err
 from aiokafka.abc import ConsumerRebalanceListener
 
-from hub_app.kafka import lenient
+from hub_app.kafka import lenient, pace
 from hub_app.kafka.client import Isolation, KafkaConfig, make_consumer
 from hub_app.kafka.closing import CLOSE_TIMEOUT_S, close_consumer, ended, to_the_end
 from hub_app.kafka.commits import Committer
@@ -32,7 +32,6 @@ log = logging.getLogger(__name__)
 POLL_MS = 500
 NO_GENERATION = -2
 POLL_SOME_MS = 20
-PREFETCH_BACKOFF_S = 0.005
 TAKE_RECORDS_MAX = 2_000
 """How many records are decoded at a time: what a fetch brought beyond it stays compressed until there is room. All of
 it is taken before the next wait, so that no partition starves."""
@@ -168,9 +167,8 @@ class GroupMember(mode.Service):  # type: ignore[misc]
         tasks: list[asyncio.Task[None]] = []
         try:
             await consumer.start()
-            # aiokafka holds a node's next fetch back while something fetched waits to be taken, up to 100 ms. What is
-            # new is taken within a loop's turn; what waits longer waits on purpose, and must not delay the others.
-            consumer._fetcher._prefetch_backoff = PREFETCH_BACKOFF_S
+            pace.calm(consumer)
+            pace.never_hold_back(consumer)
             self.lease.attach(consumer, may_join=self._may_join)
             self._partitions.consumer = consumer
             work = [self._pump(consumer), self._partitions.courier(), self._committer.run(consumer)]
@@ -248,6 +246,8 @@ class GroupMember(mode.Service):  # type: ignore[misc]
                     raise
                 await self._fetch_failed(consumer, exc, wanted)
             else:
+                quiet = not fetched and timeout_ms == POLL_MS and partitions.all_read()
+                pace.wait(consumer, self._limits.quiet_wait_ms if quiet else self._limits.fetch_wait_ms)
                 if fetched:
                     await partitions.take(fetched)
 

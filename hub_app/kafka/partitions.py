@@ -97,6 +97,12 @@ class Partitions:
         assigned = self.consumer.assignment()
         return [tp for tp, flow in self.flows.items() if not flow.full and tp in assigned]
 
+    def all_read(self) -> bool:
+        """Nothing keeps a partition of the session out of the next fetch, so a long one holds nobody up."""
+        if self.suspended or self.consumer is None or len(self.consumer.assignment()) != len(self.flows):
+            return False
+        return not any(flow.full or flow.gates for flow in self.flows.values())
+
     def _buffer(self, flow: Flow, records: Sequence[ConsumerRecord], next_offset: int) -> None:
         limits = self._limits
         first = records[0].offset

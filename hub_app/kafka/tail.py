@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 import mode
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import OffsetOutOfRangeError
 
+from hub_app.kafka import pace
 from hub_app.kafka.client import KafkaConfig, make_consumer
 from hub_app.kafka.closing import close_consumer, ended
 from hub_app.kafka.forever import run_forever
+from hub_app.kafka.reader import RangeReader
 from hub_app.kafka.standing import Standing
 from hub_app.ports import Clock, Entropy
 
@@ -20,7 +23,8 @@ log = logging.getLogger(__name__)
 
 Apply = Callable[[int, int, bytes | None, bytes | None, Sequence[tuple[str, bytes]]], None]
 
-POLL_MS = 200
+WAIT_MS = 1_000
+MARKERS_S = 0.25
 POLL_AWAITED_MS = 10
 SPREAD_OUT_RECORDS = 2_000
 PARTITIONS_EVERY_S = 0.5
@@ -39,20 +43,23 @@ class TopicTail(mode.Service):  # type: ignore[misc]
         standing: Standing,
         clock: Clock,
         entropy: Entropy,
+        reader: RangeReader,
         reset: Callable[[int], None] | None = None,
     ) -> None:
-        """`reset(partition)` is called when the log was re-created: forget that partition, it is read again."""
+        """`reader` is asked where partitions end: on another connection than the one a fetch waits on.
+        `reset(partition)` is called when the log was re-created: forget that partition, it is read again."""
         super().__init__()
         self.topic = topic
         self._config = config
         self._apply = apply
         self._standing = standing
         self._entropy = entropy
+        self._reader = reader
         self._reset = reset
         self._positions: dict[int, int] = {}
         self._moved = asyncio.Condition()
         self._waiters = 0
-        self._consumer: AIOKafkaConsumer | None = None
+        self._awaited = asyncio.Event()
         self._connected = asyncio.Event()
         self._running: asyncio.Future[None] | None = None
 
@@ -81,6 +88,7 @@ class TopicTail(mode.Service):  # type: ignore[misc]
     async def caught_up(self, partition: int, end_offset: int) -> None:
         """Returns once `positions[partition] >= end_offset`."""
         self._waiters += 1
+        self._awaited.set()
         try:
             async with self._moved:
                 await self._moved.wait_for(lambda: self._positions.get(partition, -1) >= end_offset)
@@ -88,26 +96,36 @@ class TopicTail(mode.Service):  # type: ignore[misc]
             self._waiters -= 1
 
     async def read_to_end(self, partition: int) -> int:
-        """Fetches the end (last stable offset) as of now, waits for it, returns it."""
-        end = (await self._ends([partition]))[partition]
-        await self.caught_up(partition, end)
-        return end
+        """Waits until everything committed as of now was applied; returns how far it then was."""
+        await self._read_up_to(await self._ends([partition]))
+        return self._positions[partition]
 
     async def all_read_to_end(self) -> None:
         """`read_to_end` of every partition."""
         await self._connected.wait()
-        for partition, end in (await self._ends(list(self._positions))).items():
-            await self.caught_up(partition, end)
+        await self._read_up_to(await self._ends(list(self._positions)))
 
-    async def _ends(self, partitions: Sequence[int]) -> Mapping[int, int]:
-        """Waits for the broker as long as it takes: asks again when the session changed meanwhile."""
+    async def _read_up_to(self, ends: Mapping[int, tuple[int, int]]) -> None:
+        for partition, (stable, _) in ends.items():
+            await self.caught_up(partition, stable)
+        # A broker answers a commit before it has written its markers; the last stable offset rises a moment later. An
+        # open transaction looks the same from here, and is not waited for.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(MARKERS_S):
+                for partition, (stable, high) in ends.items():
+                    if high > stable:
+                        await self.caught_up(partition, high)
+
+    async def _ends(self, partitions: Sequence[int]) -> Mapping[int, tuple[int, int]]:
+        """(last stable offset, high watermark) of each, the second as of a little earlier. Waits for the broker as long
+        as it takes."""
+        reader, topic = self._reader, self.topic
         while True:
             await self._connected.wait()
-            consumer = self._consumer
             try:
-                if consumer is not None:
-                    tps = [TopicPartition(self.topic, p) for p in partitions]
-                    return {tp.partition: end for tp, end in (await consumer.end_offsets(tps)).items()}
+                high = await reader.end_offsets(topic, partitions)
+                stable = await reader.end_offsets(topic, partitions, isolation_level="read_committed")
+                return {partition: (stable[partition], high[partition]) for partition in partitions}
             except Exception as exc:  # the session loop reports what is wrong
                 log.debug("%s: end offsets: %r", self._name, exc)
             await asyncio.sleep(0.1)
@@ -118,25 +136,24 @@ class TopicTail(mode.Service):  # type: ignore[misc]
         consumer = make_consumer(
             self._config,
             isolation_level="read_committed",
-            fetch_max_wait_ms=500,
+            fetch_max_wait_ms=WAIT_MS,
             max_partition_fetch_bytes=1 << 19,
         )
         try:
             await consumer.start()
+            pace.calm(consumer)
             tps = await self._partitions(consumer)
             consumer.assign(tps)
             begins = await consumer.beginning_offsets(tps)
             for tp in tps:
                 start = max(self._positions.setdefault(tp.partition, 0), begins[tp])
                 consumer.seek(tp, start)
-            self._consumer = consumer
             self._connected.set()
             self._standing.clear(self._name)
             while True:
                 await self._read(consumer, tps)
         finally:
             self._connected.clear()
-            self._consumer = None
             await close_consumer(consumer)
 
     async def _partitions(self, consumer: AIOKafkaConsumer) -> list[TopicPartition]:
@@ -152,7 +169,7 @@ class TopicTail(mode.Service):  # type: ignore[misc]
 
     async def _read(self, consumer: AIOKafkaConsumer, tps: Sequence[TopicPartition]) -> None:
         try:
-            fetched = await consumer.getmany(timeout_ms=POLL_AWAITED_MS if self._waiters else POLL_MS)
+            fetched = await self._poll(consumer)
         except OffsetOutOfRangeError as exc:
             for tp in exc.args[0]:
                 self._start_again(consumer, tp)
@@ -175,6 +192,23 @@ class TopicTail(mode.Service):  # type: ignore[misc]
         if moved or fetched:
             async with self._moved:
                 self._moved.notify_all()
+
+    async def _poll(self, consumer: AIOKafkaConsumer) -> Mapping[TopicPartition, Sequence[ConsumerRecord]]:
+        """What has come. A control record moves a position and wakes nobody: whoever waits has it looked at often."""
+        if self._waiters:
+            polled: Mapping[TopicPartition, Sequence[ConsumerRecord]]
+            polled = await consumer.getmany(timeout_ms=POLL_AWAITED_MS)
+            return polled
+        self._awaited.clear()
+        polling = asyncio.ensure_future(consumer.getmany(timeout_ms=WAIT_MS))
+        awaited = asyncio.ensure_future(self._awaited.wait())
+        try:
+            await asyncio.wait((polling, awaited), return_when=asyncio.FIRST_COMPLETED)
+            return await polling if polling.done() else {}
+        finally:
+            for task in (polling, awaited):
+                task.cancel()
+            await asyncio.gather(polling, awaited, return_exceptions=True)
 
     def _start_again(self, consumer: AIOKafkaConsumer, tp: TopicPartition) -> None:
         log.warning("%s: partition %d was re-created and is read again", self._name, tp.partition)

@@ -15,6 +15,7 @@ from hub_app.domain.apikey import ApiKey
 from hub_app.domain.errors import Fenced, OutcomeUnknown
 from hub_app.domain.ids import tenant_key
 from hub_app.kafka.client import KafkaConfig, make_consumer
+from hub_app.kafka.reader import RangeReader
 from hub_app.kafka.standing import Standing
 from hub_app.kafka.tail import TopicTail
 from hub_app.kafka.transactions import NotWritten, Sent, TransactionalProducer
@@ -35,8 +36,15 @@ class Worker:
         self.lease = True
         self.table = KeysTable(topic)
         clock = FakeClock()
+        self.reader = RangeReader(config)
         self.tail = TopicTail(
-            config, topic, self.table.apply, standing=Standing(clock), clock=clock, entropy=FakeEntropy()
+            config,
+            topic,
+            self.table.apply,
+            standing=Standing(clock),
+            clock=clock,
+            entropy=FakeEntropy(),
+            reader=self.reader,
         )
         self.log = OwnerLog(
             OwnerSetup(
@@ -60,6 +68,7 @@ class Worker:
     async def stop(self) -> None:
         await self.log.stop()
         await self.tail.stop()
+        await self.reader.stop()
 
 
 @pytest.fixture
@@ -76,6 +85,7 @@ async def topic(make_topic: MakeTopic) -> str:
 async def workers(config: KafkaConfig, topic_prefix: str, topic: str) -> AsyncIterator[tuple[Worker, Worker]]:
     pair = (Worker(config, topic_prefix, topic), Worker(config, topic_prefix, topic))
     for worker in pair:
+        await worker.reader.start()
         await worker.tail.start()
     yield pair
     for worker in pair:

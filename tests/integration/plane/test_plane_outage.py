@@ -96,6 +96,7 @@ async def test_a_killed_broker_comes_back_and_everything_goes_on(make_kafka: Any
     await world.admin.create_topics([NewTopic("state", 1, 1, topic_configs={"cleanup.policy": "compact"})])
     producer = await world.started(HubProducer(world.config, standing=world.standing))
     rows: dict[Any, Any] = {}
+    reader = await world.started(RangeReader(world.config))
     tail = await world.started(
         TopicTail(
             world.config,
@@ -104,6 +105,7 @@ async def test_a_killed_broker_comes_back_and_everything_goes_on(make_kafka: Any
             standing=world.standing,
             clock=world.clock,
             entropy=world.entropy,
+            reader=reader,
         )
     )
     mirror = Mirror(producer, "out")

@@ -28,16 +28,19 @@ class Table:
         self.rows = {k: v for k, v in self.rows.items() if k[0] != partition}
 
 
-def tail_of(world: Any, topic: str, table: Table) -> TopicTail:
-    return TopicTail(
+async def tail_of(world: Any, topic: str, table: Table) -> Any:
+    reader = await world.started(RangeReader(world.config))
+    tail = TopicTail(
         world.config,
         topic,
         table.apply,
         standing=world.standing,
         clock=world.clock,
         entropy=world.entropy,
+        reader=reader,
         reset=table.reset,
     )
+    return await world.started(tail)
 
 
 async def keyed(world: Any, topic: str, partition: int, rows: dict[bytes, bytes | None], **options: Any) -> Any:
@@ -56,7 +59,7 @@ async def test_a_tail_catches_up_and_goes_on(world: Any, make_topic: Any) -> Non
         producer = await keyed(world, topic, p, {b"k%d" % i: b"v" for i in range(500)})
         await producer.stop()
     table = Table()
-    tail = await world.started(tail_of(world, topic, table))
+    tail = await tail_of(world, topic, table)
     await asyncio.wait_for(tail.all_read_to_end(), 20)
     assert len(table.rows) == 1_500
     assert tail.positions == {0: 500, 1: 500, 2: 500}
@@ -73,7 +76,7 @@ async def test_a_tail_catches_up_and_goes_on(world: Any, make_topic: Any) -> Non
 async def test_only_committed_transactions_are_applied_and_markers_are_passed(world: Any, make_topic: Any) -> None:
     topic = await make_topic("subs", 1, {"cleanup.policy": "compact"})
     table = Table()
-    tail = await world.started(tail_of(world, topic, table))
+    tail = await tail_of(world, topic, table)
     producer = await keyed(world, topic, 0, {b"a": b"1"}, transactional_id=world.prefix + "t")
     await producer.commit_transaction()
     assert await asyncio.wait_for(tail.read_to_end(0), 20) == 2
@@ -94,7 +97,7 @@ async def test_only_committed_transactions_are_applied_and_markers_are_passed(wo
 
 async def test_a_tail_waits_for_its_topic(world: Any, make_topic: Any) -> None:
     table = Table()
-    tail = await world.started(tail_of(world, world.prefix + "late", table))
+    tail = await tail_of(world, world.prefix + "late", table)
     await world.until(lambda: "does not exist" in world.standing.reasons()[f"tail/{world.prefix}late"].text)
     await make_topic("late", 2, {"cleanup.policy": "compact"})
     await asyncio.wait_for(tail.all_read_to_end(), 20)
@@ -106,7 +109,7 @@ async def test_a_log_cut_below_the_position_is_read_again(world: Any, make_topic
     producer = await keyed(world, topic, 0, {b"k%d" % i: b"v" for i in range(50)})
     await producer.stop()
     table = Table()
-    tail = await world.started(tail_of(world, topic, table))
+    tail = await tail_of(world, topic, table)
     await asyncio.wait_for(tail.read_to_end(0), 20)
     await world.admin.delete_topics([topic])
     await world.until(lambda: _gone(world, topic))
