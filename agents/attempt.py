@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container
 from typing import NamedTuple
 
+from agents.sealing import open_headers, secret_context
 from hub_app.domain.backoff import Curve
 from hub_app.domain.classify import answered, not_tried, unanswered
 from hub_app.domain.delivery import Dead, DeadReason, Deferred, Job, Moved, NextStep, Result, next_step, overstayed
@@ -183,15 +184,14 @@ class Attempter:
             until_ms if until_ms > now_ms else 1 << 62,
             Target(url.scheme, url.host, url.port),
             url.path.encode(),
-            WebhookHead(signer=Signer(secrets), user_agent=self._user_agent, static_headers=sink.headers),
+            WebhookHead(
+                signer=Signer(secrets),
+                user_agent=self._user_agent,
+                static_headers=open_headers(self._keyring, subscription),
+            ),
             min(self.timeout_ms, sink.timeout_ms),
         )
         if len(self._prepared) >= PREPARED_MAX:
             self._prepared.clear()
         self._prepared[subscription.id] = ready
         return ready
-
-
-def secret_context(subscription: Subscription) -> str:
-    """What a sealed secret is bound to: tenant, subscription and field (docs/http-api.md, "Secrets")."""
-    return f"{subscription.tenant}\x1f{subscription.id}\x1fsecret"

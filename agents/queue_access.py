@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from agents.attempt import secret_context
 from agents.inbox import InboxShard
 from agents.outputs import flush
 from agents.queue_steps import Delivered, Queue, Receive, Settle, TokenError
 from agents.queues import QueueParts, QueueShard
+from agents.sealing import secret_context
 from hub_app.domain.errors import Fenced, OutcomeUnknown, StoreFailed
 from hub_app.domain.queue import Operation, Rules
 from hub_app.domain.queue_tokens import Token, Tokens

@@ -20,7 +20,7 @@ from hub_app.domain.limits import (
 )
 from hub_app.domain.queue_sinks import QUEUE_RULES, QueueRules, judge_queue, queue_destination
 from hub_app.domain.signing import static_header_problem
-from hub_app.domain.subscription import Draft, QueueSink, Sink, Subscription, WebhookSink
+from hub_app.domain.subscription import Draft, QueueSink, SealedText, Sink, Subscription, WebhookSink
 from hub_app.domain.subscription_json import MASK, looks_secret, sink_json
 
 UrlCheck = Callable[[str], tuple[str, str]]
@@ -140,7 +140,7 @@ class _Asked:
                 self.wrong(f"{at}/{escaped(name)}", problem)
             else:
                 pairs[name.lower()] = (name, text)
-        if sum(len(name) + len(text) for name, text in pairs.values()) > STATIC_HEADERS_CHARS_MAX:
+        if sum(len(name) + _chars(text) for name, text in pairs.values()) > STATIC_HEADERS_CHARS_MAX:
             self.wrong(at, f"must have at most {STATIC_HEADERS_CHARS_MAX} characters in all")
         return tuple(pairs.values())
 
@@ -248,9 +248,15 @@ def _merge_headers(kept: dict[str, str], asked: Mapping[str, object]) -> dict[st
     return merged
 
 
+def _chars(value: str) -> int:
+    return value.chars if isinstance(value, SealedText) else len(value)
+
+
 def _header_problem(name: object, value: object) -> str | None:
     if not isinstance(name, str) or not isinstance(value, str):
         return "must be a text"
+    if isinstance(value, SealedText):  # was judged before it was sealed, and stays
+        return None
     if value == MASK and looks_secret(name):
         return f"{MASK} is what answers show instead of the value"
     return static_header_problem(name, value)

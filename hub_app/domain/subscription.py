@@ -27,9 +27,21 @@ class Verification(StrEnum):
     ACTIVE = "active"
 
 
+class SealedText(str):
+    """A static header's value as it is kept: sealed. `chars`: of the value itself."""
+
+    chars: int
+
+    def __new__(cls, sealed: str, chars: int) -> SealedText:
+        made = super().__new__(cls, sealed)
+        made.chars = chars
+        return made
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookSink:
-    """`url` is normalised; `headers` in the order given; `timeout_ms` is an upper bound beside the deployment's."""
+    """`url` is normalised; `headers` in the order given, values that look like credentials sealed
+    (`agents.sealing`); `timeout_ms` is an upper bound beside the deployment's."""
 
     url: str
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)

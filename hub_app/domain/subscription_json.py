@@ -10,7 +10,7 @@ from hub_app.domain.filters import FieldProblem, Filter, parse_filters, to_json
 from hub_app.domain.instants import rfc3339
 from hub_app.domain.limits import SECOND_MS
 from hub_app.domain.queue_sinks import duration_ms, duration_text
-from hub_app.domain.subscription import QueueSink, Sink, Subscription, Verification, WebhookSink
+from hub_app.domain.subscription import QueueSink, SealedText, Sink, Subscription, Verification, WebhookSink
 
 MASK: Final = "***"
 """Shown instead of the value of a static header that looks like a credential."""
@@ -39,7 +39,7 @@ def to_record(subscription: Subscription) -> dict[str, object]:
         "event_types": list(subscription.event_types),
         "origin": list(subscription.origin),
         "filters": to_json(subscription.filters),
-        "sink": sink_json(subscription.sink),
+        "sink": _sink_record(subscription.sink),
         "verification_state": subscription.verification_state.value,
     }
 
@@ -80,7 +80,10 @@ def to_public(subscription: Subscription) -> dict[str, object]:
     disabled_at_ms = subscription.disabled_at_ms
     sink = sink_json(subscription.sink)
     if isinstance(subscription.sink, WebhookSink):
-        sink["headers"] = {name: MASK if looks_secret(name) else value for name, value in subscription.sink.headers}
+        sink["headers"] = {
+            name: MASK if looks_secret(name) or isinstance(value, SealedText) else value
+            for name, value in subscription.sink.headers
+        }
     return {
         "id": subscription.id,
         "tenant": subscription.tenant,
@@ -105,6 +108,23 @@ def looks_secret(header: str) -> bool:
     return _CREDENTIAL.search(header) is not None
 
 
+def _sink_record(sink: Sink) -> dict[str, object]:
+    plain = sink_json(sink)
+    if isinstance(sink, WebhookSink):
+        plain["headers"] = {
+            name: {"sealed": str(value), "chars": value.chars} if isinstance(value, SealedText) else value
+            for name, value in sink.headers
+        }
+    return plain
+
+
+def _header_of(value: object) -> str:
+    if isinstance(value, Mapping):
+        get = _Reader(value)
+        return SealedText(get.text("sealed"), get.number("chars"))
+    return _Reader({"headers": value}).text("headers")
+
+
 def _sink_of(obj: object) -> Sink:
     if isinstance(obj, Mapping) and obj.get("type") == "queue":
         return _queue_of(obj)
@@ -113,7 +133,7 @@ def _sink_of(obj: object) -> Sink:
     get, headers = _Reader(obj), obj.get("headers")
     if not isinstance(headers, Mapping):
         raise _malformed("headers", "an object")
-    pairs = tuple((name, _Reader(headers).text(name)) for name in headers)
+    pairs = tuple((name, _header_of(value)) for name, value in headers.items())
     return WebhookSink(url=get.text("url"), headers=pairs, timeout_ms=get.number("timeout_ms"))
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from aiohttp import web
 
-from agents.attempt import secret_context
 from agents.registrations import Idempotent, Refusal, Written
+from agents.sealing import seal_headers, secret_context
 from hub_app.domain.idempotency import Answer, Claim, Clash, find
 from hub_app.domain.instants import rfc3339
 from hub_app.domain.signing import secret_text
@@ -73,7 +74,11 @@ class Changes:
             draft = self._judge.change(wish, current)
             if isinstance(draft, Problem):
                 return draft
-            return _Change(patched(current, draft, now_ms=self._deps.clock.now_ms()), "")
+            try:
+                sink = seal_headers(self._deps.keyring, current.tenant, current.id, draft.sink, current.sink)
+            except SecretUnavailable as error:
+                return no_secret(str(error))
+            return _Change(patched(current, replace(draft, sink=sink), now_ms=self._deps.clock.now_ms()), "")
 
         changed = await self._change(ask, claim, make)
         if isinstance(changed, Problem):

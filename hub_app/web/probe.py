@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 import orjson
 
-from agents.attempt import secret_context
+from agents.sealing import open_headers, secret_context
 from hub_app.domain.egress import UrlProblem, check_url, parse_cidrs
 from hub_app.domain.ids import event_id
 from hub_app.domain.instants import rfc3339
@@ -119,7 +119,7 @@ class Prober:
         head = WebhookHead(
             signer=Signer(self._secrets(subscription, now_ms)),
             user_agent=f"streaming-hub/{self._deps.version}",
-            static_headers=sink.headers,
+            static_headers=open_headers(self._deps.keyring, subscription),
         )
         lines = head.build(
             headers=_sample_headers(subscription.tenant, sample.event, id, now_ms),

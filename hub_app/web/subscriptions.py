@@ -3,13 +3,12 @@ tenant's shard."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final, NamedTuple
 
 from aiohttp import web
 
-from agents.attempt import secret_context
 from agents.registrations import SUBSCRIPTIONS_PER_TENANT_MAX, Idempotent, Refusal, Result, Written
+from agents.sealing import sealed, secret_context
 from hub_app.domain.idempotency import Answer, Claim, Clash, find
 from hub_app.domain.ids import subscription_id
 from hub_app.domain.signing import secret_text
@@ -171,9 +170,8 @@ class Subscriptions:
 
     def _sealed(self, draft: Draft, tenant: str, id: str) -> Subscription | Problem:
         bare = created(draft, id=id, tenant=tenant, secret="", now_ms=self._deps.clock.now_ms())
-        secret = secret_text(self._deps.entropy.token(SECRET_BYTES))
         try:
-            return replace(bare, secret=self._deps.keyring.seal(secret.encode(), context=secret_context(bare)))
+            return sealed(self._deps.keyring, bare, secret_text(self._deps.entropy.token(SECRET_BYTES)))
         except SecretUnavailable as error:
             return no_secret(str(error))
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from agents.attempt import secret_context
 from agents.inbox import Inbox
 from agents.inbox_opening import InboxShards
 from agents.publishing import Publisher
 from agents.queue_access import Queues
 from agents.queue_steps import Delivered, TokenError
+from agents.sealing import secret_context
 from hub_app.domain.cloudevents import Accept
 from hub_app.domain.errors import StoreFailed
 from hub_app.domain.limits import DAY_MS

@@ -9,7 +9,7 @@ from contextlib import aclosing
 from time import monotonic
 from typing import Final, NamedTuple
 
-from agents.attempt import secret_context
+from agents.sealing import sealed_texts
 from hub_app.adapters.entropy import SystemEntropy
 from hub_app.adapters.fast_connection import Connection
 from hub_app.adapters.fast_pool import ConnectionPool
@@ -59,16 +59,12 @@ def examine_keys(settings: Settings, subscriptions: Sequence[Subscription] | Non
     return [Finding(KEYS, True, f"{named}; it opens the secrets of {len(subscriptions)} subscriptions{older}")]
 
 
-def _secrets(one: Subscription) -> list[str]:
-    return [sealed for sealed in (one.secret, one.previous_secret) if sealed]
-
-
 def _unopened(settings: Settings, subscriptions: Sequence[Subscription]) -> list[Finding]:
     keyring, closed = EnvelopeKeyring(settings.keks, SystemEntropy()), defaultdict[str, list[str]](list)
     for one in subscriptions:
-        for sealed in _secrets(one):
+        for sealed, context in sealed_texts(one):
             try:
-                keyring.open(sealed, context=secret_context(one))
+                keyring.open(sealed, context=context)
             except SecretUnavailable as error:
                 closed[str(error)].append(one.id)
     repair = "name that key in STREAMING_HUB_KEK_REF again, after the newest; or rotate these subscriptions' secrets"
@@ -79,7 +75,7 @@ def _older(settings: Settings, subscriptions: Sequence[Subscription]) -> str:
     """Keys beside the first that something is still sealed under."""
     by_print = {fingerprint(kek.key): kek.name for kek in settings.keks}
     first = fingerprint(settings.keks[0].key)
-    used = Counter(sealed.split(".")[1] for one in subscriptions for sealed in _secrets(one))
+    used = Counter(sealed.split(".")[1] for one in subscriptions for sealed, _ in sealed_texts(one))
     rest = [f"{count} under {by_print[name]}" for name, count in sorted(used.items()) if name != first]
     return f", {', '.join(rest)}: keep naming it until they have been rotated" if rest else ""
 

@@ -11,7 +11,9 @@ import pytest
 from standardwebhooks import Webhook
 from standardwebhooks.webhooks import WebhookVerificationError
 
+from agents.sealing import open_headers
 from hub_app.domain.errors import OutcomeUnknown
+from hub_app.domain.subscription import SealedText
 from hub_app.ports import Request
 from tests.fakes.clock import FakeClock
 from tests.fakes.workers import ADMIN_KEY, Deployment, Reply, Worker
@@ -87,7 +89,17 @@ async def test_headers_merge_and_a_mask_keeps_what_it_hides(hub: Deployment, wor
     assert after["sink"]["headers"] == {"X-Api-Key": "***", "X-Env": "prod", "X-New": "2"}
     stored = worker.subscriptions.get("t", one["id"])
     assert stored is not None
-    assert dict(stored.sink.headers)["X-Api-Key"] == "canary"
+    sealed = dict(stored.sink.headers)["X-Api-Key"]
+    assert isinstance(sealed, SealedText)
+    assert dict(open_headers(worker.deps.keyring, stored))["X-Api-Key"] == "canary"
+    again = body(await patch(hub, worker, key, one["id"], {"sink": {"headers": {"x-api-key": "canary"}}}))
+    assert again["sink"]["headers"] == {"x-api-key": "***", "X-Env": "prod", "X-New": "2"}
+    before = len(hub.cluster.log)
+    await patch(hub, worker, key, one["id"], {"sink": {"headers": {"x-api-key": "canary"}}})
+    assert len(hub.cluster.log) == before, "the same value is no change"
+    await hub.ask(worker, "POST", f"/v1/subscriptions/{one['id']}/verify", key=key)
+    assert b"x-api-key: canary" in worker.sender.requests[-1].head
+    assert all(b"canary" not in (entry.record.value or b"") for entry in hub.cluster.log)
 
 
 @pytest.mark.parametrize("tag", ['"2"', "*", '"7", "2"', ' "2" '])
