@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container
 from typing import NamedTuple
 
-from agents.sealing import open_headers, secret_context
+from agents.sealing import hidden, hide, open_headers, secret_context
 from hub_app.domain.backoff import Curve
 from hub_app.domain.classify import answered, not_tried, unanswered
 from hub_app.domain.delivery import Dead, DeadReason, Deferred, Job, Moved, NextStep, Result, next_step, overstayed
@@ -48,12 +48,15 @@ class Attempted(NamedTuple):
 
 
 class _Prepared(NamedTuple):
+    """`hidden`: what a sink that repeats the request must not bring into the attempts log."""
+
     subscription: Subscription
     until_ms: int
     target: Target
     path: bytes
     head: WebhookHead
     timeout_ms: int
+    hidden: tuple[bytes, ...]
 
 
 class Attempter:
@@ -123,7 +126,7 @@ class Attempter:
                 timeout_ms=ready.timeout_ms,
             )
             if isinstance(reply, Answer):
-                result, answer = answered(reply.status, reply.retry_after), reply.body
+                result, answer = answered(reply.status, reply.retry_after), hide(reply.body, ready.hidden)
             else:
                 result = unanswered(reply.kind, reply.detail)
         return self._attempted(job, result, answer, started_ms, began)
@@ -179,17 +182,15 @@ class Attempter:
             for sealed in signing_secrets(subscription, now_ms=now_ms)
         ]
         until_ms = subscription.previous_secret_until_ms or 0
+        headers = open_headers(self._keyring, subscription)
         ready = _Prepared(
             subscription,
             until_ms if until_ms > now_ms else 1 << 62,
             Target(url.scheme, url.host, url.port),
             url.path.encode(),
-            WebhookHead(
-                signer=Signer(secrets),
-                user_agent=self._user_agent,
-                static_headers=open_headers(self._keyring, subscription),
-            ),
+            WebhookHead(signer=Signer(secrets), user_agent=self._user_agent, static_headers=headers),
             min(self.timeout_ms, sink.timeout_ms),
+            hidden(url.path, headers),
         )
         if len(self._prepared) >= PREPARED_MAX:
             self._prepared.clear()

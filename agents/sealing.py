@@ -5,10 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Final
 
 from hub_app.domain.subscription import SealedText, Sink, Subscription, WebhookSink
-from hub_app.domain.subscription_json import looks_secret
+from hub_app.domain.subscription_json import MASK, looks_secret
 from hub_app.ports import Keyring, SecretUnavailable
+
+HIDDEN_CHARS_MIN: Final = 4
+"""Shorter words stand in any text."""
 
 
 def secret_context(subscription: Subscription) -> str:
@@ -53,6 +57,20 @@ def open_headers(keyring: Keyring, subscription: Subscription) -> list[tuple[str
         else (name, value)
         for name, value in subscription.sink.headers
     ]
+
+
+def hidden(path: str, headers: list[tuple[str, str]]) -> tuple[bytes, ...]:
+    """The query, and the values of headers that look like credentials: the longest first, for one may hold another."""
+    texts = [path.partition("?")[2], *(value for name, value in headers if looks_secret(name))]
+    words = [word for text in texts for word in (text, text.rpartition(" ")[2]) if len(word) >= HIDDEN_CHARS_MIN]
+    return tuple(word.encode() for word in sorted(set(words), key=len, reverse=True))
+
+
+def hide(answer: bytes, words: tuple[bytes, ...]) -> bytes:
+    """What a sink answered, without what it repeats of them."""
+    for word in words:
+        answer = answer.replace(word, MASK.encode())
+    return answer
 
 
 def sealed_texts(subscription: Subscription) -> Iterator[tuple[str, str]]:

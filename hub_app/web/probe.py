@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 import orjson
 
-from agents.sealing import open_headers, secret_context
+from agents.sealing import hidden, hide, open_headers, secret_context
 from hub_app.domain.egress import UrlProblem, check_url, parse_cidrs
 from hub_app.domain.ids import event_id
 from hub_app.domain.instants import rfc3339
@@ -103,7 +103,11 @@ class Prober:
             connect_timeout_ms=settings.dispatch_connect_timeout_ms,
             timeout_ms=min(settings.dispatch_timeout_ms, sink.timeout_ms),
         )
-        return Sent(answer, event, delivery, clock.monotonic_ms() - began_ms)
+        took_ms = clock.monotonic_ms() - began_ms
+        if isinstance(answer, Answer):
+            words = hidden(request.path.decode(), open_headers(self._deps.keyring, subscription))
+            answer = answer._replace(body=hide(answer.body, words))
+        return Sent(answer, event, delivery, took_ms)
 
     def _request(
         self, subscription: Subscription, sink: WebhookSink, sample: Sample, *, id: str, delivery: bytes, event: str
