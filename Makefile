@@ -38,7 +38,7 @@ fmt: setup ## format, and mend what ruff can
 sim: setup ## the no-loss protocol in random worlds
 	@$(BIN)/pytest tests/simulation $(ARGS)
 
-bench: setup ## NAME=ingest|sender|e2e|latency|crash|api; the last line is one JSON object
+bench: setup ## NAME=ingest|sender|e2e|latency|crash|isolation|backlog|handover|api; the last line is one JSON object
 	@test -n "$(NAME)" || { echo "usage: make bench NAME=$$(ls tests/bench | sed -n 's/^\([a-z]*\)\.py$$/\1/p' | paste -sd '|' -)"; exit 2; }
 	@$(HUB) tests.bench.$(NAME) $(ARGS)
 

@@ -132,9 +132,18 @@ class Sink:
         """Every id seen, with how often and when."""
         return {name: Arrival(*seen) for name, seen in self._ask("arrivals").items()}
 
+    def late_max(self) -> int:
+        """How many requests to slow paths waited for their answers at once, at most."""
+        most: int = self._ask("counts")["late_max"]
+        return most
+
     def forget(self) -> None:
         """Start counting anew."""
         self._ask("forget")
+
+    def behave(self, well: bool = True) -> None:
+        """Whether paths that behave otherwise answer like any other from now on."""
+        self._ask("behave" if well else "misbehave")
 
     def _ask(self, command: str) -> dict[str, Any]:
         assert self._process.stdin is not None and self._process.stdout is not None

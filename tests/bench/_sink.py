@@ -1,10 +1,12 @@
 """A sink that costs next to nothing: HTTP/1.1 over a bare asyncio.Protocol on uvloop, 200 to every request, at once.
 
 It is a yardstick, not a server: it trusts what it is sent (one `Content-Length` per request, no chunks). Paths that
-begin with "/!" behave otherwise: `/!hang` never answers, `/!slow/<ms>` answers late, `/!status/<code>` with that code.
+begin with "/!" behave otherwise: `/!hang` never answers, `/!slow/<ms>` answers late, `/!status/<code>` with that code,
+`/!down/<ms>` with 503. Told to `behave`, the sink answers them like any other path (`/!down` so late), until it is told
+to `misbehave` again.
 
 On stdin it takes one command a line, and answers on stdout with one JSON object a line: `counts`, `arrivals`,
-`forget`. It ends when stdin ends, so it does not outlive who started it.
+`forget`, `behave`, `misbehave`. It ends when stdin ends, so it does not outlive who started it.
 """
 
 from __future__ import annotations
@@ -29,6 +31,9 @@ class Ledger:
         self.mark = f"\r\n{header.lower()}: ".encode() if header else None
         self.requests = 0
         self.seen: dict[bytes, list[int]] = {}
+        self.behaves = False
+        self.late = self.late_max = 0
+        """Requests that wait for their late answer: now, and at most."""
 
     def note(self, head: bytes) -> None:
         self.requests += 1
@@ -46,14 +51,17 @@ class Ledger:
 
     def answer(self, command: str) -> dict[str, Any]:
         if command == "counts":
-            return {"requests": self.requests, "ids": len(self.seen)}
+            return {"requests": self.requests, "ids": len(self.seen), "late_max": self.late_max}
         if command == "arrivals":
             return {name.decode("latin-1"): seen for name, seen in self.seen.items()}
         if command == "forget":
-            self.requests = 0
+            self.requests = self.late_max = 0
             self.seen.clear()
             return {}
-        return {"error": "counts, arrivals or forget"}
+        if command in ("behave", "misbehave"):
+            self.behaves = command == "behave"
+            return {}
+        return {"error": "counts, arrivals, forget, behave or misbehave"}
 
 
 class Sink(asyncio.Protocol):
@@ -84,10 +92,20 @@ class Sink(asyncio.Protocol):
 
     def _behave(self, path: str) -> None:
         word, _, value = path[2:].partition("/")
-        if word == "slow":
-            asyncio.get_running_loop().call_later(int(value) / 1000, self._transport.write, OK)
-        elif word == "status":
-            self._transport.write(OK.replace(b"200 OK", b"%d Status" % int(value)))
+        first, behaves = value.partition("/")[0], self._ledger.behaves  # the rest tells destinations apart
+        if word == ("down" if behaves else "slow"):
+            self._ledger.late += 1
+            self._ledger.late_max = max(self._ledger.late_max, self._ledger.late)
+            asyncio.get_running_loop().call_later(int(first) / 1000, self._answer_late)
+        elif behaves:
+            self._transport.write(OK)
+        elif word != "hang":
+            self._transport.write(OK.replace(b"200 OK", b"%d Status" % (503 if word == "down" else int(first))))
+
+    def _answer_late(self) -> None:
+        self._ledger.late -= 1
+        if not self._transport.is_closing():
+            self._transport.write(OK)
 
 
 def _length(data: bytes) -> int:
