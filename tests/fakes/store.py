@@ -98,6 +98,8 @@ class MemoryStore:
         self.on_damage: Callable[[StoreFailed], None] = lambda damage: None
         self.before_write: Callable[[], None] = _nothing
         self.after_write: Callable[[], None] = _nothing
+        self.looked_up = 0
+        """Rows that were asked for, or scanned."""
         self._names = [*(family.name for family in families), OFFSETS]
         self._rows: dict[str, _Rows] | None = None
 
@@ -136,10 +138,12 @@ class MemoryStore:
         return self._rows[family]
 
     def get(self, family: str, key: bytes) -> bytes | None:
+        self.looked_up += 1
         return self._family(family).rows.get(key)
 
     def multi_get(self, family: str, keys: list[bytes]) -> list[bytes | None]:
         rows = self._family(family).rows
+        self.looked_up += len(keys)
         return [rows.get(key) for key in keys]
 
     def scan(self, family: str, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
@@ -147,7 +151,9 @@ class MemoryStore:
             return []
         rows = self._family(family)
         first, last = bisect_left(rows.keys, start), bisect_left(rows.keys, end)
-        return [(key, rows.rows[key]) for key in rows.keys[first : min(last, first + limit)]]
+        found = [(key, rows.rows[key]) for key in rows.keys[first : min(last, first + limit)]]
+        self.looked_up += len(found)
+        return found
 
     def last_before(self, family: str, start: bytes, end: bytes) -> tuple[bytes, bytes] | None:
         rows = self._family(family)
