@@ -59,6 +59,7 @@ class Worker:
         self.log, self.disk, self.clock = log, disk, clock
         self.reader = Reader(log)
         self.takes_s = 0.01
+        self.slow: set[int] = set()  # seqs whose sink does not answer for an hour
         self.attempted: list[tuple[int, int]] = []
         self.reopened: list[int] = []
         self.commits: list[dict[tuple[str, int], int]] = []
@@ -118,7 +119,7 @@ class Worker:
     async def make(self, job: Job, subscription: Any, headers: Any, body: bytes) -> Attempted:
         self.attempted.append((job.seq, job.attempt))
         started_ms = self.clock.now_ms()
-        await asyncio.sleep(self.takes_s)
+        await asyncio.sleep(3_600 if job.seq in self.slow else self.takes_s)
         took_ms = self.clock.now_ms() - started_ms
         return Attempted(Result(ResultKind.DELIVERED, 204), Delivered(), b"", started_ms, took_ms)
 
@@ -286,6 +287,35 @@ def test_a_kept_disk_reads_on_where_it_was(play: Callable[[Story], None]) -> Non
         await asyncio.sleep(6)
         assert worker.attempted == [(2, 1), (1, 1)]
         assert worker.shard.low_marks()[DELIVERIES] == 2
+
+    play(story)
+
+
+def test_row_02_what_is_finished_beyond_one_that_runs_is_not_done_again_after_a_rebalance(
+    play: Callable[[Story], None],
+) -> None:
+    """1 to 3 and 5 to 7 are finished, 4 runs: its record is what the group has committed. The new owner has nothing."""
+
+    async def story(world: World) -> None:
+        jobs = [job(n, place=("t", f"https://{n}.example/")) for n in range(1, 8)]
+        world.write(DELIVERIES, *jobs)
+        old = world.worker()
+        old.slow = {4}
+        await old.open()
+        old.feed(DELIVERIES, 0)
+        await asyncio.sleep(1)
+        assert {seq for seq, _ in old.attempted} == set(range(1, 8))
+        await old.shards.suspended(frozenset({0}))
+        assert old.commits[-1][DELIVERIES, 0] == 3
+        await old.shards.closed(0)
+        new = world.worker(Disk(), "b")
+        await new.open(deliveries=3)
+        new.feed(DELIVERIES, 3)
+        await asyncio.sleep(TIMEOUT_MS / 1_000)
+        assert new.attempted == []
+        await asyncio.sleep((CLAIM_MARGIN_MS + 1_000) / 1_000)
+        assert new.attempted == [(4, 1)]
+        assert new.shard.low_marks()[DELIVERIES] == 7
 
     play(story)
 

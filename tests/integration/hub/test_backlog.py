@@ -24,7 +24,9 @@ def slow() -> Iterator[_lib.Sink]:
         yield sink
 
 
-def test_memory_does_not_grow_with_a_backlog(make_hub: MakeDeployment, slow: _lib.Sink, sink: RecordingSink) -> None:
+def test_row_05_memory_does_not_grow_with_a_backlog(
+    make_hub: MakeDeployment, slow: _lib.Sink, sink: RecordingSink
+) -> None:
     hub = make_hub(instance_id="one")
     worker = hub.started()
     crowd = [f"slow-{i}" for i in range(8)]

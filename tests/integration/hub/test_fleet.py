@@ -66,7 +66,9 @@ def tried_as_often_as_allowed(sink: RecordingSink, stream: Stream) -> None:
     until(lambda: sink.counts(DEAD, ids) == wanted, lambda: Counter(sink.counts(DEAD, ids).values()))
 
 
-def test_a_second_worker_joins_under_load(hub: Deployment, first: Worker, second: Worker, sink: RecordingSink) -> None:
+def test_row_01_a_second_worker_joins_and_retries_keep_their_count(
+    hub: Deployment, first: Worker, second: Worker, sink: RecordingSink
+) -> None:
     hub.wait_owners(first)
     with Stream(hub, hub.source("join"), TENANTS, per_s=300) as stream:
         until(lambda: len(stream.sent) > 300, "load")

@@ -82,7 +82,7 @@ def test_an_id_with_another_payload_is_no_duplicate(hub: Deployment, worker: Wor
     ]
 
 
-def test_the_same_id_of_others_is_another_fact(hub: Deployment, worker: Worker, sink: RecordingSink) -> None:
+def test_row_10_the_same_id_of_others_is_another_fact(hub: Deployment, worker: Worker, sink: RecordingSink) -> None:
     """Of another tenant; of another application of the same tenant; at the same offset of another partition."""
     one, two = hub.source("one"), hub.source("two")
     made = [NewFact(id=f"{one}-shared", tenant=tenant, source=source) for tenant in TENANTS for source in (one, two)]

@@ -69,7 +69,7 @@ def test_a_worker_waits_for_its_broker_and_says_so(cluster: Cluster, own: Deploy
     assert unready(only) == {}
 
 
-def test_a_broker_that_restarts_costs_nothing(
+def test_row_08_a_broker_that_restarts_costs_nothing(
     cluster: Cluster, own: Deployment, only: Worker, sink: RecordingSink
 ) -> None:
     for tenant in TENANTS:
@@ -84,7 +84,7 @@ def test_a_broker_that_restarts_costs_nothing(
     only.wait_ready()
 
 
-def test_a_log_that_is_made_anew_does_not_turn_time_back(
+def test_row_09_a_log_that_is_made_anew_does_not_turn_time_back(
     cluster: Cluster, own: Deployment, only: Worker, sink: RecordingSink
 ) -> None:
     """`facts` is deleted and created under the running worker: offsets start at 0, seqs go on (faults, 9)."""
@@ -110,7 +110,7 @@ def test_a_log_that_is_made_anew_does_not_turn_time_back(
     assert min(event["seq"] for event in after) > max(event["seq"] for event in before)
 
 
-def test_a_broker_that_is_away_for_long_costs_nothing(
+def test_row_08_a_broker_that_is_away_for_long_costs_nothing(
     cluster: Cluster, own: Deployment, only: Worker, sink: RecordingSink
 ) -> None:
     """Killed, at that. The worker says that it is not ready, and comes back by itself."""

@@ -171,7 +171,7 @@ def test_only_2xx_is_delivered(case: Case) -> None:
     assert not case.sink.requests(elsewhere)
 
 
-def test_a_payload_of_a_mebibyte_goes_round_whole(case: Case) -> None:
+def test_row_07_a_payload_of_a_mebibyte_goes_round_whole(case: Case) -> None:
     """With an error of a kibibyte beside it, through tiers and into the dead-letter topic (faults, 7)."""
     path = case.subscribe(lambda request: Reply(500, body=b"e" * 70_000))
     fact = case.send(body=bytes(range(256)) * 4_000)

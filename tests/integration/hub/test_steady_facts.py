@@ -38,7 +38,9 @@ def test_every_codec_is_read(hub: Deployment, sink: RecordingSink, codec: str | 
     assert {got[webhook_id(fact)] for fact in made} == {made[0].body}
 
 
-def test_only_committed_transactions_are_facts(hub: Deployment, worker: Worker, sink: RecordingSink) -> None:
+def test_row_03_only_committed_transactions_are_facts_and_their_gaps_hold_nothing_up(
+    hub: Deployment, worker: Worker, sink: RecordingSink
+) -> None:
     source = hub.source("bank")
     made = facts(source, 40, tenants=[TENANT])
 

@@ -177,7 +177,7 @@ class World:
     async def committed(self, topic: str, partition: int, group: str | None = None) -> int | None:
         tp = TopicPartition(topic, partition)
         found = await self.admin.list_consumer_group_offsets(group or self.prefix + "group", partitions=[tp])
-        offset = found[tp].offset
+        offset = found[tp].offset if tp in found else -1  # a coordinator that is loading leaves it out
         return None if offset < 0 else int(offset)
 
     async def more_partitions(self, topic: str, count: int) -> None:

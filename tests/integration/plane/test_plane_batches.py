@@ -45,7 +45,7 @@ async def test_the_owner_commits_zero_for_a_topic_without_offsets(world: Any, ma
     assert sorted(world.listener.of("opened")) == [("opened", p, {topic: 0}) for p in range(N)]
 
 
-async def test_a_failing_partition_rewinds_alone(world: Any, make_topic: Any) -> None:
+async def test_row_04_a_failing_partition_rewinds_alone_and_is_named(world: Any, make_topic: Any) -> None:
     topic = await make_topic("facts", N)
     healed = asyncio.Event()
 

@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 from aiokafka.admin import NewTopic
+from aiokafka.errors import KafkaError
 
 from hub_app.kafka.batch import Batch
 from hub_app.kafka.limits import Limits
@@ -139,6 +140,57 @@ async def test_a_killed_broker_comes_back_and_everything_goes_on(make_kafka: Any
     await plane.committed_up_to()
     assert [await world.committed("in", p) for p in range(2)] == [3_000, 3_000]
     await world.until(lambda: world.standing.reasons() == {}, "all is well again", 30)
+
+
+async def test_row_06_a_commit_that_fails_inside_a_revoke_repeats_work_at_most(make_kafka: Any, world_on: Any) -> None:
+    """The broker falls asleep as a rebalance begins, for longer than a session: what was done meanwhile cannot be
+    committed, and is somebody else's by the time it could."""
+    cluster = make_kafka()
+    world = await world_with_topics(world_on, cluster)
+    held: list[Batch] = []
+    finish, suspended = world.agent.finish, world.listener.suspended
+
+    async def hold(batch: Batch) -> None:
+        held.append(batch)
+
+    async def fall_asleep(shards: frozenset[int]) -> None:
+        world.listener.suspended = suspended
+        await suspended(shards)
+        cluster.pause()
+        world.agent.answer = finish
+        for batch in held:
+            await finish(batch)
+
+    world.agent.answer, world.listener.suspended = hold, fall_asleep
+    limits = Limits(session_timeout_ms=SESSION_MS)
+    for p in range(2):
+        await world.produce("in", p, numbered(10))
+    first = await world.started(world.plane(["in"], 2, limits=limits))
+    await world.until(lambda: len(held) == 2)
+    other = type(world.listener)(), type(world.agent)()
+    second = world.plane(
+        ["in"], 2, limits=limits, name="second", url="http://w2", listener=other[0], deliver=other[1].deliver
+    )
+    await world.started(second)
+    await world.until(lambda: world.agent.count == 20, "done in the revoke")
+    slept = time.monotonic()
+    await world.until(lambda: time.monotonic() - slept > SESSION_MS / 1_000, "a session", 10)
+    cluster.resume()
+    await world.until(lambda: len(first.open_shards) == len(second.open_shards) == 1, "both go on", 40)
+    for p in range(2):
+        await world.produce("in", p, numbered(5, "more"))
+        await world.until(lambda p=p: all_committed(world, p), "nothing is lost", 30)
+        seen = [*world.agent.values["in", p], *other[1].values["in", p]]
+        assert set(seen) == {*numbered(10), *numbered(5, "more")}
+        assert len(seen) <= 25
+    await world.until(lambda: world.standing.reasons() == {}, "all is well again", 30)
+
+
+async def all_committed(world: Any, partition: int) -> bool:
+    try:
+        return bool(await world.committed("in", partition) == 15)
+    except KafkaError:  # the broker has to find its groups again
+        return False
 
 
 async def test_starting_without_a_broker_waits_and_says_so(make_kafka: Any, world_on: Any) -> None:
