@@ -68,7 +68,8 @@ async def provision(config: KafkaConfig, specs: Sequence[TopicSpec], *, local: b
         problems += await _check_partitions(
             admin, [s for s in specs if s.name not in existing and s.name not in broken]
         )
-        altered, trouble = await _align(admin, [s for s in specs if s.name in existing])
+        # Also those that somebody created a moment ago, which not every broker had told of.
+        altered, trouble = await _align(admin, [s for s in specs if s.name not in broken.union(created)])
         problems += trouble
         problems += await check_brokers(admin, [b["node_id"] for b in cluster["brokers"]], local=local)
         return Provisioned(cluster_id, created, altered, problems)
