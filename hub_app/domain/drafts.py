@@ -43,7 +43,7 @@ class _Asked:
     def only(self, obj: Mapping[str, object], known: tuple[str, ...], pointer: str = "") -> None:
         for name in obj:
             if name not in known:
-                self.wrong(f"{pointer}/{escaped(name)}", "unknown field")
+                self.wrong(f"{pointer}/{escaped(name)}", f"unknown field; known are {', '.join(known)}")
 
     def name(self, value: object) -> str:
         if not is_text(value, NAME_CHARS_MAX) or not value.strip():
@@ -93,7 +93,7 @@ class _Asked:
             return _NO_SINK
         parse = SINKS[kind]
         if parse is None:
-            self.wrong("/sink/type", f"{kind}: not built in this version")
+            self.wrong("/sink/type", f"{kind}: not built in this version; use webhook or queue")
             return _NO_SINK
         return parse(self, value)
 
@@ -195,7 +195,7 @@ def parse_patch(
     if not isinstance(obj, Mapping):
         return (FieldProblem("", "must be a JSON object"),)
     if "verify" in obj:
-        return (FieldProblem("/verify", "unknown field"),)
+        return (FieldProblem("/verify", "unknown field of a change; use POST …/verify"),)
     kept = current.sink
     before = sink_json(_within(kept, timeout_ms_max, queues))
     merged: dict[str, object] = {

@@ -161,7 +161,7 @@ def _parse_filter(item: object, at: str) -> Filter | list[FieldProblem]:
 
 def _instead(name: object, operator: _Operator | None, field: object) -> str:
     if operator is None or field not in ("value", "values"):
-        return ""
+        return "; known are operatorType, key, value, values"
     return f": {name} takes no value" if operator.field == "none" else f": {name} takes `{operator.field}`"
 
 

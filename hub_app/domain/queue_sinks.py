@@ -84,7 +84,7 @@ def judge_queue(obj: Mapping[str, object], rules: QueueRules, wrong: Wrong) -> Q
     """The sink, or something harmless when a problem was noted."""
     for name in obj:
         if name not in _FIELDS:
-            wrong(f"/sink/{escaped(name)}", "unknown field")
+            wrong(f"/sink/{escaped(name)}", f"unknown field; known are {', '.join(_FIELDS)}")
     names = {}
     for field in ("topic", "name"):
         problem = name_problem(obj.get(field))

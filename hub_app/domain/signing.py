@@ -88,7 +88,7 @@ def static_header_problem(name: str, value: str) -> str | None:
     if len(name) > STATIC_NAME_CHARS_MAX or not _TOKEN.fullmatch(name):
         return f"is not a header name of at most {STATIC_NAME_CHARS_MAX} characters"
     if lower in _REFUSED or lower.startswith(_REFUSED_PREFIXES):
-        return "is a header that the hub or the connection sets"
+        return "is a header that the hub or the connection sets; leave it out"
     if len(value) > STATIC_VALUE_CHARS_MAX or (value and not _STATIC_VALUE.fullmatch(value)):
         return f"must be at most {STATIC_VALUE_CHARS_MAX} printable ASCII characters, no space at either end"
     return None

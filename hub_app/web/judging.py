@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from hub_app.domain.drafts import parse_draft, parse_patch
 from hub_app.domain.egress import UrlProblem, check_url, normalise_url, parse_cidrs
@@ -35,7 +35,16 @@ class Judge:
     def _check_url(self, text: str) -> tuple[str, str]:
         """(normalised, "") or ("", why not)."""
         url = check_url(text, allow_private=self._settings.allow_private_sinks, allow_cidrs=self._cidrs)
-        return ("", f"{url.field} {url.detail}") if isinstance(url, UrlProblem) else (normalise_url(url), "")
+        if isinstance(url, UrlProblem):
+            return "", f"{url.field} {url.detail}{_HINTS.get(url.field, '')}"
+        return normalise_url(url), ""
+
+
+_HINTS: Final = {
+    "url": "; give an address such as https://crm.example.com/in",
+    "userinfo": "; give credentials in sink.headers",
+    "host": "; give the public name of the sink",
+}
 
 
 def _judged(found: Draft | tuple[Any, ...], at: str) -> Draft | Problem:

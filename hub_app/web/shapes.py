@@ -42,7 +42,7 @@ class Text:
         elif self.pattern is not None and not re.fullmatch(self.pattern, value, re.ASCII):
             yield FieldError(at, f"expected {self.meaning or self.pattern}")
         elif any(ord(c) < 0x20 or ord(c) == 0x7F for c in value):
-            yield FieldError(at, "control characters are not allowed")
+            yield FieldError(at, "expected text without control characters")
 
     def schema(self) -> dict[str, object]:
         if self.one_of:

@@ -155,7 +155,7 @@ def test_a_mask_is_refused_only_where_answers_show_one() -> None:
 @pytest.mark.parametrize("kind", [kind for kind, parse in SINKS.items() if parse is None])
 def test_sinks_that_are_known_and_not_built(kind: str) -> None:
     (problem,) = judge(BODY | {"sink": {"type": kind, "anything": 1}})  # type: ignore[misc]
-    assert problem == FieldProblem("/sink/type", f"{kind}: not built in this version")
+    assert problem == FieldProblem("/sink/type", f"{kind}: not built in this version; use webhook or queue")
 
 
 def test_the_sinks_of_the_schema() -> None:
