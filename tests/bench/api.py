@@ -5,6 +5,7 @@ read_ratio         requests a CPU second gives: GET of a subscription ÷ a bare 
 reads_per_s        GET of a subscription, CLIENTS connections that ask again at once
 write_p99_ms       PATCH of a subscription, acknowledged by Kafka before its answer, one after another
 pull_events_per_s  GET /v1/events at limit 1000, events of 1 KB of JSON, one client
+pull_cpu_us        the worker's CPU for one of these events, which a busy machine does not change much
 """
 
 from __future__ import annotations
@@ -94,8 +95,8 @@ async def writes(port: int, path: str, key: str) -> list[float]:
     return times
 
 
-async def pull(port: int, key: str) -> float:
-    """Events a second, once all are there."""
+async def pull(port: int, pid: int, key: str) -> tuple[float, float]:
+    """Events a second, once all are there; and microseconds of the worker's CPU for each."""
     connection = await Connection.open(port)
 
     async def whole() -> int:
@@ -108,11 +109,11 @@ async def pull(port: int, key: str) -> float:
 
     while await whole() < EVENTS:
         await asyncio.sleep(0.2)
-    began = time.perf_counter()
+    before = _lib.Usage.now(pid)
     count = await whole()
-    rate = count / (time.perf_counter() - began)
+    spent = _lib.Usage.now(pid).since(before)
     connection.close()
-    return rate
+    return count / spent.at_s, spent.cpu_s / count * 1e6
 
 
 class Round(NamedTuple):
@@ -120,6 +121,7 @@ class Round(NamedTuple):
     reads: Reads
     writes_ms: list[float]
     pulled_per_s: float
+    pulled_cpu_us: float
 
 
 async def fill(bootstrap: str, source: str) -> None:
@@ -146,9 +148,10 @@ async def measure(bench: _hub.Bench, worker: Worker) -> Round:
         theirs = await reads(int(bare.stdout.readline()), bare.pid, asked)
     times = await writes(port, path, api.key)
     await fill(bench.bootstrap, _hub.new_source())
-    pulled = await pull(port, api.key)
-    _lib.progress(f"{ours.per_s:.0f} reads/s, bare {theirs.per_s:.0f}; pull {pulled:.0f} events/s")
-    return Round(ours.per_cpu_s / theirs.per_cpu_s, ours, times, pulled)
+    pulled, cpu_us = await pull(port, worker.pid, api.key)
+    said = f"{ours.per_s:.0f} reads/s, bare {theirs.per_s:.0f}; pull {pulled:.0f} events/s, {cpu_us:.1f} us CPU each"
+    _lib.progress(said)
+    return Round(ours.per_cpu_s / theirs.per_cpu_s, ours, times, pulled, cpu_us)
 
 
 def serve_bare() -> None:
@@ -192,6 +195,7 @@ def main() -> None:
         reads_per_s=max(one.reads.per_s for one in rounds),
         write_p99_ms=min(_lib.percentile(one.writes_ms, 99) for one in rounds),
         pull_events_per_s=max(one.pulled_per_s for one in rounds),
+        pull_cpu_us=min(one.pulled_cpu_us for one in rounds),
     )
 
 
