@@ -133,11 +133,11 @@ class SinkHealth:
         sink.changed_ms = now_ms
         if (sink.breaker.opened_at_ms, sink.breaker.open_ms) != (before.opened_at_ms, before.open_ms):
             self.log.write(sink.shard, sink.breaker_health())
-            self._apply(sink)
             if not before.open_ms:
                 self._notices.breaker_opened(sink.shard, sink.place, sink.breaker)
         else:
             self.log.grow(sink.shard, sink.breaker_health())
+        self._apply(sink)  # always: a probe may have failed after the clock had stepped back to when it was open
         failing = sink.failing.get(subscription)
         if failing is None:
             sink.failing[subscription] = Failing(autodisable.failed(None, at_ms=now_ms))

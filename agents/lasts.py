@@ -51,19 +51,24 @@ class LastAttempts:
             if not self._unattempted.has_room:
                 return
             idle = 0 < self._next_ms.get(place, 0) - now_ms <= LOOK_EVERY_MS
-            if not (idle or shard.suspended or shard.closed or self._passes(shard, place)):
+            if not (idle or shard.suspended or shard.closed or self._passes(place)):
                 try:
                     self._look_at(shard, place, now_ms)
                 except StoreFailed as error:
                     self._store_failed(shard, error)
 
     def _forget(self, open_places: set[Place]) -> None:
-        self._passing = {place: row for place, row in self._passing.items() if place in open_places}
+        # Who passes goes on to do so while the breaker is closed: should it open again first, nobody else may.
+        self._passing = {place: row for place, row in self._passing.items() if self._offered(row)}
         self._next_ms = {place: at_ms for place, at_ms in self._next_ms.items() if place in open_places}
 
-    def _passes(self, shard: DispatchShard, place: Place) -> bool:
+    def _passes(self, place: Place) -> bool:
         row = self._passing.get(place)
-        return row is not None and shard.offered.get(row.job.delivery_id) is row
+        return row is not None and self._offered(row)
+
+    def _offered(self, row: Row) -> bool:
+        shard = self._dispatcher.heads.shards.get(row.shard)
+        return shard is not None and shard.offered.get(row.job.delivery_id) is row
 
     def _look_at(self, shard: DispatchShard, place: Place, now_ms: int) -> None:
         rows = shard.table.lasts(*place, now_ms=now_ms, limit=LOOK_ROWS)

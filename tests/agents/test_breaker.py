@@ -188,6 +188,32 @@ def test_last_attempts_run_while_it_is_open_one_at_a_time(tmp_path: Path) -> Non
     play(tmp_path, story)
 
 
+def test_who_waits_for_a_last_attempt_keeps_the_place_when_it_closes_and_opens_again(tmp_path: Path) -> None:
+    """Found by the simulation: a second one that asked for the place was left in memory, where nobody took it up."""
+
+    async def story(world: World) -> None:
+        worker = await Worker(world, workers=2).start()
+        worker.put(world.subscription())
+        worker.lease = False  # nothing is claimed: who has the place waits
+        a_day_ago = world.clock.now_ms() - 24 * HOUR_MS
+
+        async def attempts(*results: bool) -> None:
+            for ok in results:
+                worker.health.attempted(worker.shard, job(99), ok=ok)
+            await asyncio.sleep(2)
+
+        fresh(world, 1, received_at_ms=a_day_ago)
+        await attempts(*[False] * 5)
+        await attempts(True)
+        fresh(world, 2, received_at_ms=a_day_ago - HOUR_MS)  # older, so it is looked at first
+        await attempts(*[False] * 5)
+        worker.lease = True
+        await until(lambda: world.sent == 2, 60)
+        assert not [task for task in worker._tasks if task.done()]
+
+    play(tmp_path, story)
+
+
 def test_a_last_attempt_that_succeeds_closes_it(tmp_path: Path) -> None:
     async def story(world: World) -> None:
         worker = await opened(world)
@@ -254,6 +280,28 @@ def test_a_clock_that_steps_back_does_not_hold_it_open(tmp_path: Path) -> None:
         world.sender.sink = accepts
         fresh(world, 100)
         await until(lambda: worker.health.not_closed() == 0, 15)
+
+    play(tmp_path, story)
+
+
+def test_a_probe_that_fails_after_a_clock_stepped_back_leaves_it_open(tmp_path: Path) -> None:
+    """Found by the simulation: attempts went on one after the other for the rest of its time."""
+
+    async def story(world: World) -> None:
+        await opened(world)
+
+        async def slow(_request: Request) -> Answer | Failure:
+            await asyncio.sleep(2)
+            return Answer(503, None, b"", False)
+
+        world.sender.sink = slow
+        fresh(world, 10, 11, 12)
+        world.leap(HOUR_MS)
+        await until(lambda: world.sent == 6, 5)
+        await asyncio.sleep(1.5)
+        world.leap(-HOUR_MS)
+        await asyncio.sleep(10)
+        assert world.sent == 6
 
     play(tmp_path, story)
 
