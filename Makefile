@@ -3,6 +3,9 @@ PYTHON ?= python3
 BIN    := .venv/bin
 HUB    := $(BIN)/python -m
 NAME   ?=
+SEEDS  ?= 1000
+FIRST  ?= 0
+WORLD  ?=
 ARGS   ?=
 
 .DEFAULT_GOAL := help
@@ -35,8 +38,8 @@ fmt: setup ## format, and mend what ruff can
 	@$(BIN)/ruff format
 	@$(BIN)/ruff check --fix
 
-sim: setup ## the no-loss protocol in random worlds
-	@$(BIN)/pytest tests/simulation $(ARGS)
+sim: setup ## random worlds, and planted faults that must be found (SEEDS=1000 FIRST=0 WORLD=dispatch|inbox|days|model)
+	@$(HUB) tests.simulation.run --seeds $(SEEDS) --first $(FIRST) --world "$(WORLD)" $(ARGS)
 
 bench: setup ## NAME=ingest|sender|e2e|latency|crash|isolation|backlog|handover|api; the last line is one JSON object
 	@test -n "$(NAME)" || { echo "usage: make bench NAME=$$(ls tests/bench | sed -n 's/^\([a-z]*\)\.py$$/\1/p' | paste -sd '|' -)"; exit 2; }

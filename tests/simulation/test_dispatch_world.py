@@ -1,6 +1,6 @@
 """Dispatch in random worlds: nothing is lost, whatever dies, and the checks would notice.
 
-A failure prints its seed: `SIM_FIRST=<seed> SIM_SEEDS=1 pytest tests/simulation/test_dispatch_world.py` plays it again.
+A failure prints its seed: `make sim WORLD=dispatch SEEDS=1 FIRST=<seed>` plays it again.
 """
 
 from __future__ import annotations
@@ -14,34 +14,31 @@ import pytest
 from tables.memory import Memory
 from tests.simulation import clockwork, dispatch_world
 from tests.simulation.dispatch_world import POINTS, DispatchWorld
-from tests.simulation.planted import PLANTED
+from tests.simulation.worlds import PLANTS, plant_found
 
 FIRST = int(os.environ.get("SIM_FIRST", "0"))
 SEEDS = int(os.environ.get("SIM_SEEDS", "200"))
 ON_DISK = 12
 SLICE = 25
-RARE = {"claims_unflushed": 225, "outcome_first": 120}
-"""Where to begin looking for what needs a rare course of events."""
 
 
 @pytest.mark.parametrize("first", range(FIRST, FIRST + SEEDS, SLICE))
 def test_random_worlds(first: int) -> None:
     for seed in range(first, min(first + SLICE, FIRST + SEEDS)):
         problem = dispatch_world.run(seed)
-        assert problem is None, f"SIM_FIRST={seed} SIM_SEEDS=1: {problem}"
+        assert problem is None, f"make sim WORLD=dispatch SEEDS=1 FIRST={seed}: {problem}"
 
 
 def test_random_worlds_on_real_tables() -> None:
     memory = Memory()
     for seed in range(FIRST, FIRST + min(SEEDS, ON_DISK)):
         problem = dispatch_world.run(seed, memory)
-        assert problem is None, f"SIM_FIRST={seed} SIM_SEEDS=1: {problem}"
+        assert problem is None, f"make sim WORLD=dispatch SEEDS=1 FIRST={seed}: {problem}"
 
 
-@pytest.mark.parametrize("fault", PLANTED)
+@pytest.mark.parametrize("fault", PLANTS["dispatch"])
 def test_a_planted_fault_is_found(fault: str) -> None:
-    first = RARE.get(fault, 0)
-    assert any(dispatch_world.run(seed, None, PLANTED[fault]) for seed in range(first, first + 60))
+    assert plant_found("dispatch", fault) is not None
 
 
 @pytest.mark.parametrize("point", POINTS)

@@ -1,6 +1,6 @@
 """The inbox in random worlds: every fact once, with its ids, whatever dies; and the checks would notice.
 
-A failure prints its seed: `SIM_FIRST=<seed> SIM_SEEDS=1 pytest tests/simulation/test_inbox_world.py` plays it again.
+A failure prints its seed: `make sim WORLD=inbox SEEDS=1 FIRST=<seed>` plays it again.
 """
 
 from __future__ import annotations
@@ -13,25 +13,23 @@ import pytest
 
 from tests.simulation import clockwork, inbox_world
 from tests.simulation.inbox_world import POINTS, InboxWorld
-from tests.simulation.planted import PLANTED_IN_INBOX
+from tests.simulation.worlds import PLANTS, plant_found
 
 FIRST = int(os.environ.get("SIM_FIRST", "0"))
-SEEDS = int(os.environ.get("SIM_SEEDS", "150"))
+SEEDS = int(os.environ.get("SIM_SEEDS", "200"))
 SLICE = 25
-BY_HAND = "emit_nothing_again"
-"""Too rare to wait for: tests/agents/test_inbox.py plays it."""
 
 
 @pytest.mark.parametrize("first", range(FIRST, FIRST + SEEDS, SLICE))
 def test_random_worlds(first: int) -> None:
     for seed in range(first, min(first + SLICE, FIRST + SEEDS)):
         problem = inbox_world.run(seed)
-        assert problem is None, f"SIM_FIRST={seed} SIM_SEEDS=1: {problem}"
+        assert problem is None, f"make sim WORLD=inbox SEEDS=1 FIRST={seed}: {problem}"
 
 
-@pytest.mark.parametrize("fault", sorted(PLANTED_IN_INBOX.keys() - {BY_HAND}))
+@pytest.mark.parametrize("fault", PLANTS["inbox"])
 def test_a_planted_fault_is_found(fault: str) -> None:
-    assert any(inbox_world.run(seed, PLANTED_IN_INBOX[fault]) for seed in range(80))
+    assert plant_found("inbox", fault) is not None
 
 
 @pytest.mark.parametrize("point", POINTS)

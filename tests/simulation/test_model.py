@@ -10,21 +10,20 @@ import pytest
 from tests.simulation import model
 from tests.simulation.model_log import DELIVERIES, RETRY, Claim, Claimed, Outcome, Record
 from tests.simulation.model_owner import Disk, Owner, Who
+from tests.simulation.worlds import PLANTS, plant_found
 
 FIRST = int(os.environ.get("MODEL_FIRST", "0"))
 SEEDS = int(os.environ.get("MODEL_SEEDS", "400"))
-BY_HAND = {"outcome_clears_any_claim", "last_claim_wins"}
-"""Too rare to wait for."""
 
 
 def test_nothing_is_lost_in_random_worlds() -> None:
     failed = model.first_failure(range(FIRST, FIRST + SEEDS))
-    assert failed is None, f"MODEL_FIRST={failed[0]} MODEL_SEEDS=1: {failed[1]}" if failed else ""
+    assert failed is None, f"make sim WORLD=model SEEDS=1 FIRST={failed[0]}: {failed[1]}" if failed else ""
 
 
-@pytest.mark.parametrize("broken", sorted(model.BREAKS.keys() - BY_HAND))
+@pytest.mark.parametrize("broken", PLANTS["model"])
 def test_every_break_of_a_rule_is_caught(broken: str) -> None:
-    assert model.first_failure(range(3_000), broken) is not None, model.BREAKS[broken]
+    assert plant_found("model", broken) is not None, model.BREAKS[broken]
 
 
 def test_a_seed_tells_the_same_again() -> None:

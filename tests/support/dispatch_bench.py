@@ -71,7 +71,8 @@ class World:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.clock = SimClock(asyncio.get_running_loop())
-        self.log = FakeLog(self.clock.now_ms)
+        self._brokers_clock = SimClock(asyncio.get_running_loop())
+        self.log = FakeLog(self._brokers_clock.now_ms)
         self.sender = FakeSender(accepts)
         self.keyring = FakeKeyring("k1")
         self.disk = Disk()
@@ -81,15 +82,16 @@ class World:
         self.log.after = lambda targets: self.written.set()
 
     def leap(self, by_ms: int) -> None:
-        """So much time passes at once on the wall clock."""
+        """So much time passes at once on the wall clock. Back goes the worker's clock alone, not the broker's."""
         self.clock.off_ms += by_ms
+        self._brokers_clock.off_ms += max(0, by_ms)
 
     def deliver(self, *jobs: Job, topic: str = NAMES.deliveries) -> None:
         """As the match step writes them."""
         log = self.log.topics[topic, 0]
         for job in jobs:
             key, headers = destination_key(job.tenant, job.destination), wire_jobs.write(job, CARRIED)
-            log.append(Entry(topic, 0, len(log), key, b"{}", headers, self.clock.now_ms()))
+            log.append(Entry(topic, 0, len(log), key, b"{}", headers, self._brokers_clock.now_ms()))
         self.written.set()
 
     def subscription(self, **changes: Any) -> Subscription:
