@@ -104,7 +104,7 @@ def first_failure(world: World) -> int:
     return next(outcome.at_ms for outcome in world.told() if outcome.kind == "failed")
 
 
-def test_enabled_again_it_starts_with_nothing_held_against_it(tmp_path: Path) -> None:
+def test_row_23_enabled_again_it_starts_with_nothing_held_against_it(tmp_path: Path) -> None:
     async def story(world: World) -> None:
         worker, _ = await failing(world)
         world.leap(121 * HOUR_MS)

@@ -273,7 +273,7 @@ def test_failures_in_a_row_survive_a_stop(tmp_path: Path) -> None:
     play(tmp_path, story)
 
 
-def test_a_clock_that_steps_back_does_not_hold_it_open(tmp_path: Path) -> None:
+def test_row_26_a_clock_that_steps_back_does_not_hold_it_open(tmp_path: Path) -> None:
     async def story(world: World) -> None:
         worker = await opened(world)
         world.clock.off_ms -= HOUR_MS
@@ -284,7 +284,7 @@ def test_a_clock_that_steps_back_does_not_hold_it_open(tmp_path: Path) -> None:
     play(tmp_path, story)
 
 
-def test_a_probe_that_fails_after_a_clock_stepped_back_leaves_it_open(tmp_path: Path) -> None:
+def test_row_26_a_probe_that_fails_after_a_clock_stepped_back_leaves_it_open(tmp_path: Path) -> None:
     """Found by the simulation: attempts went on one after the other for the rest of its time."""
 
     async def story(world: World) -> None:

@@ -71,7 +71,7 @@ async def test_nobody_wants_it_and_it_can_be_pulled_all_the_same(world: World) -
 
 
 @pytest.mark.parametrize("together", [True, False], ids=["in one batch", "in two"])
-async def test_the_same_fact_again_is_written_nowhere(world: World, *, together: bool) -> None:
+async def test_row_13_the_same_fact_again_is_written_nowhere(world: World, *, together: bool) -> None:
     records = [fact_record(0), fact_record(1), fact_record(2, id="other"), fact_record(3)]
     if together:
         await world.take(*records)

@@ -30,7 +30,7 @@ async def resting(world: World, count: int, **changes: object) -> Worker:
 
 
 @pytest.mark.parametrize("changes", [{"enabled": False}, {"verification_state": Verification.PENDING}])
-def test_they_wait_at_no_cost_and_go_on_at_once(tmp_path: Path, changes: dict[str, object]) -> None:
+def test_row_24_they_wait_at_no_cost_and_go_on_at_once(tmp_path: Path, changes: dict[str, object]) -> None:
     async def story(world: World) -> None:
         worker = await resting(world, 300, **changes)
         writes: list[int] = []
@@ -62,7 +62,7 @@ def test_they_go_on_in_the_order_in_which_they_were_due(tmp_path: Path) -> None:
     play(tmp_path, story)
 
 
-def test_deleted_meanwhile_they_end(tmp_path: Path) -> None:
+def test_row_24_deleted_meanwhile_they_end(tmp_path: Path) -> None:
     async def story(world: World) -> None:
         worker = await resting(world, 40)
         worker.delete()
@@ -136,7 +136,7 @@ def moved_to(world: World, worker: Worker, destination: str, **changes: object) 
     worker.change(destination=destination, sink=WebhookSink(url=destination), **changes)
 
 
-def test_waiting_jobs_go_to_the_new_address(tmp_path: Path) -> None:
+def test_row_24_waiting_jobs_go_to_the_new_address(tmp_path: Path) -> None:
     """Behind an open breaker, too: the old address may be dead."""
 
     async def story(world: World) -> None:

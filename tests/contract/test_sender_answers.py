@@ -195,7 +195,7 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("name", MALFORMED)
-async def test_malformed_answers(make_sender: MakeSender, name: str) -> None:
+async def test_row_16_malformed_answers(make_sender: MakeSender, name: str) -> None:
     """Told as such at once, with the connection closed, though the sink keeps it open."""
     # aiohttp has let go of a connection by the time it shows a whole answer; here the sink ends it.
     then = "close" if name == "a status below 100" else "stay"
@@ -208,7 +208,7 @@ REDIRECTS = [301, 302, 303, 307, 308]
 
 
 @pytest.mark.parametrize("code", REDIRECTS)
-async def test_redirects_are_not_followed(make_sender: MakeSender, code: int) -> None:
+async def test_row_17_redirects_are_not_followed(make_sender: MakeSender, code: int) -> None:
     """Faults, row 17."""
     async with hostile(serving) as inside:
         there = b"Location: http://127.0.0.1:%d/latest/meta-data/\r\n" % inside.port
@@ -231,7 +231,7 @@ FLOODS = {
 
 
 @pytest.mark.parametrize("name", FLOODS)
-async def test_long_bodies_are_cut_and_their_connection_closed(make_sender: MakeSender, name: str) -> None:
+async def test_row_16_long_bodies_are_cut_and_their_connection_closed(make_sender: MakeSender, name: str) -> None:
     """Faults, row 16."""
     start, more = FLOODS[name]
 

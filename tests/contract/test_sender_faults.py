@@ -59,7 +59,7 @@ HANGING: dict[str, Script] = {
 
 
 @pytest.mark.parametrize("name", HANGING)
-async def test_the_total_deadline_holds(make_sender: MakeSender, name: str) -> None:
+async def test_row_16_the_total_deadline_holds(make_sender: MakeSender, name: str) -> None:
     """Row 16: one deadline over everything, and the connection closed at its end."""
     async with hostile(HANGING[name], receive_buffer=4096) as server:
         body = b"x" * (8 << 20) if name == "never reads" else b"{}"
@@ -71,7 +71,7 @@ async def test_the_total_deadline_holds(make_sender: MakeSender, name: str) -> N
             await server.until_gone(1)
 
 
-async def test_an_answer_just_in_time(make_sender: MakeSender) -> None:
+async def test_row_15_an_answer_just_in_time(make_sender: MakeSender) -> None:
     """Row 15, first half, on a scale of 1:20."""
 
     async def script(peer: Peer) -> None:
@@ -83,7 +83,7 @@ async def test_an_answer_just_in_time(make_sender: MakeSender) -> None:
         assert status(await send(make_sender(), post(server), timeout_ms=500)) == 200
 
 
-async def test_an_answer_too_late_changes_nothing(make_sender: MakeSender) -> None:
+async def test_row_15_an_answer_too_late_changes_nothing(make_sender: MakeSender) -> None:
     """Row 15, second half: failed, and the late 200 is not taken for the answer to the next request."""
 
     async def script(peer: Peer) -> None:
@@ -150,7 +150,7 @@ ENDINGS: dict[str, tuple[Script, tuple[str, bool]]] = {
 
 
 @pytest.mark.parametrize("name", ENDINGS)
-async def test_connections_that_end_too_soon(make_sender: MakeSender, name: str) -> None:
+async def test_row_16_connections_that_end_too_soon(make_sender: MakeSender, name: str) -> None:
     """Told at once, not at the deadline; and a first connection is not tried twice."""
     script, expected = ENDINGS[name]
     async with hostile(script) as server:
@@ -327,7 +327,7 @@ async def test_the_next_address_is_tried(make_sender: MakeSender) -> None:
 # -- names -------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_name_that_does_not_resolve(make_sender: MakeSender) -> None:
+async def test_row_18_a_name_that_does_not_resolve(make_sender: MakeSender) -> None:
     """Row 18: told as what it is; the rest is retrying's."""
     async with hostile(serving) as server:
         resolver = FakeResolver()
@@ -337,7 +337,7 @@ async def test_a_name_that_does_not_resolve(make_sender: MakeSender) -> None:
         assert status(await send(sender, post(server, host="sink.example"))) == 200
 
 
-async def test_a_name_server_that_does_not_answer(make_sender: MakeSender) -> None:
+async def test_row_18_a_name_server_that_does_not_answer(make_sender: MakeSender) -> None:
     class Hanging:
         async def resolve(self, host: str) -> tuple[str, ...]:
             await asyncio.sleep(5)

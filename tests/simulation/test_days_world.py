@@ -19,7 +19,7 @@ SLICE = 25
 
 
 @pytest.mark.parametrize("first", range(FIRST, FIRST + SEEDS, SLICE))
-def test_random_worlds(first: int) -> None:
+def test_row_26_random_worlds_under_clocks_that_are_set(first: int) -> None:
     for seed in range(first, min(first + SLICE, FIRST + SEEDS)):
         problem = days_world.run(seed)
         assert problem is None, f"make sim WORLD=days SEEDS=1 FIRST={seed}: {problem}"

@@ -110,7 +110,7 @@ INTERRUPTED_S = 1.0 + 2.0
 """A claim without an outcome counts as interrupted past its deadline (DISPATCH_TIMEOUT) and a margin."""
 
 
-def test_a_worker_killed_between_the_answer_and_its_record_sends_again(
+def test_row_27_a_worker_killed_between_the_answer_and_its_record_sends_again(
     make_hub: MakeDeployment, sink: RecordingSink
 ) -> None:
     """Faults, 27: the sink has taken the event, the hub does not know; the sink tells by the id."""

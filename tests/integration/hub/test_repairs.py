@@ -25,7 +25,7 @@ def worker(hub: Deployment) -> Worker:
     return hub.started()
 
 
-def test_a_dead_letter_is_redriven_and_its_table_made_again_from_the_log(
+def test_row_12_a_dead_letter_is_redriven_and_its_table_made_again_from_the_log(
     hub: Deployment, worker: Worker, sink: RecordingSink
 ) -> None:
     source = hub.source("dead")

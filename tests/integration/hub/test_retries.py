@@ -115,7 +115,7 @@ def test_always_failing_ends_in_the_dead_letter_topic(case: Case) -> None:
     holds(lambda: len(case.sink.requests(path)) == 8, "no ninth attempt", seconds=1)
 
 
-def test_two_destinations_retry_apart(case: Case) -> None:
+def test_row_11_two_destinations_retry_apart(case: Case) -> None:
     paths = [case.subscribe(failing(times), f"/{times}") for times in (0, 2, 5)]
     fact = case.send()
     until(
@@ -129,7 +129,7 @@ def test_two_destinations_retry_apart(case: Case) -> None:
     assert not case.records("dlq")
 
 
-def test_retry_after_never_goes_past_the_cap(case: Case) -> None:
+def test_row_19_retry_after_never_goes_past_the_cap(case: Case) -> None:
     texts = ("-5", "abc", "99999999", "Wed, 21 Oct 2015 07:28:00 GMT", "", "9" * 5_000, "0", "0.05")
 
     def asking(text: str) -> Behaviour:
@@ -182,7 +182,7 @@ def test_row_07_a_payload_of_a_mebibyte_goes_round_whole(case: Case) -> None:
     assert {len(r.value) for r in case.attempts(8)} == {1024}
 
 
-def test_jobs_of_a_deleted_subscription_end(case: Case) -> None:
+def test_row_24_jobs_of_a_deleted_subscription_end(case: Case) -> None:
     """Neither attempted nor retried for ever (faults, 24)."""
     path = f"/{case.source}"
     made = case.api.subscribe(case.sink.behave(path, lambda request: Reply(503)))

@@ -27,7 +27,7 @@ BODIES = (
 )
 
 
-def test_the_bytes_of_a_fact_arrive_as_they_were(hub: Deployment, worker: Worker, sink: RecordingSink) -> None:
+def test_row_14_the_bytes_of_a_fact_arrive_as_they_were(hub: Deployment, worker: Worker, sink: RecordingSink) -> None:
     """Faults, 14."""
     source = hub.source("bytes")
     hub.api(worker, source).subscribe(sink.url(f"/{source}"))
@@ -154,7 +154,7 @@ def test_only_what_was_subscribed_to(hub: Deployment, worker: Worker, sink: Reco
     }
 
 
-def test_an_answer_just_in_time_counts_and_one_too_late_does_not(
+def test_row_15_an_answer_just_in_time_counts_and_one_too_late_does_not(
     hub: Deployment, worker: Worker, sink: RecordingSink
 ) -> None:
     """Faults, 15, with a time-out of two seconds instead of ten."""
@@ -184,3 +184,22 @@ def test_an_answer_just_in_time_counts_and_one_too_late_does_not(
     assert len(sink.requests(f"/{source}/in-time")) == 1
     # The sink answers the first one meanwhile.
     holds(lambda: len(outcomes()) == 3, outcomes, seconds=1.0)
+
+
+def test_row_25_a_change_that_was_answered_holds_for_the_next_fact(
+    hub: Deployment, worker: Worker, sink: RecordingSink
+) -> None:
+    source = hub.source("changed")
+    path, api, wanted = f"/{source}", hub.api(worker, source), []
+    made = api.subscribe(sink.url(path), "*")
+    for number in range(8):
+        takes = number % 2 == 1
+        api.call("PATCH", f"/v1/subscriptions/{made['id']}", {"event_types": ["*" if takes else "nothing.*"]})
+        fact = NewFact(id=f"{source}-{number}", tenant=source, source=source)
+        hub.send([fact])
+        if takes:
+            wanted.append(webhook_id(fact))
+        # It is matched when it is admitted; only then the next change.
+        until(lambda n=number: len(api.call("GET", "/v1/events?after=start")["events"]) == n + 1, f"fact {number}")
+    sink.wait_for(path, wanted)
+    holds(lambda: sink.counts(path) == dict.fromkeys(wanted, 1), lambda: sink.counts(path), seconds=1.0)

@@ -46,11 +46,11 @@ def hours(first: float, last: float) -> Streak:
         (hours(0, 12), T0 - HOUR_MS, False),
     ],
 )
-def test_fires(streak: Streak | None, now_ms: int, expected: bool) -> None:
+def test_row_23_fires(streak: Streak | None, now_ms: int, expected: bool) -> None:
     assert fires(streak, now_ms=now_ms, policy=POLICY) is expected
 
 
-def test_one_event_a_day_to_a_dead_sink() -> None:
+def test_row_23_one_event_a_day_to_a_dead_sink() -> None:
     streak = None
     for day in range(5):
         streak = failed(streak, at_ms=T0 + day * 24 * HOUR_MS)
@@ -64,7 +64,7 @@ def test_a_success_or_enabling_clears() -> None:
     assert failed(None, at_ms=T0) == Streak(T0, T0)
 
 
-def test_a_clock_that_steps_back_makes_no_streak_shorter_or_older() -> None:
+def test_row_26_a_clock_that_steps_back_makes_no_streak_shorter_or_older() -> None:
     assert failed(hours(0, 5), at_ms=T0 - HOUR_MS) == hours(0, 5)
 
 

@@ -110,7 +110,7 @@ def test_jitter_is_uniform_at_its_ends() -> None:
         ("2026-01-02T03:05:05Z", None),
     ],
 )
-def test_retry_after(text: str | None, expected: int | None) -> None:
+def test_row_19_retry_after(text: str | None, expected: int | None) -> None:
     assert retry_after_ms(text, now_ms=NOW) == expected
 
 

@@ -332,7 +332,7 @@ def test_needs_a_worker() -> None:
         Scheduler(0)
 
 
-def test_a_clock_that_steps_back_makes_nothing_run_early_and_loses_nothing() -> None:
+def test_row_26_a_clock_that_steps_back_makes_nothing_run_early_and_loses_nothing() -> None:
     s: Scheduler[str] = Scheduler(8)
     offer(s, "a/x#1", "a/y#1", due_ms=WALL)
     assert s.pick(WALL, 0) == "a/x#1"  # both came to the line

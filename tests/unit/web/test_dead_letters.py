@@ -155,7 +155,7 @@ async def test_redriven_is_a_new_delivery_of_the_same_event(hub: Deployment, wor
     assert await listed(hub, worker, key, "?state=redriven") == [id]
 
 
-async def test_redriven_again_really_sends_again(hub: Deployment, worker: Worker, key: str) -> None:
+async def test_row_12_redriven_again_really_sends_again(hub: Deployment, worker: Worker, key: str) -> None:
     """Faults, 12."""
     id = die(hub, 7, await made(hub, worker, key))
     for _ in range(2):
