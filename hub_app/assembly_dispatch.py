@@ -23,6 +23,7 @@ from hub_app.derived import breaker_policy, disable_policy, egress_policy
 from hub_app.domain.errors import StoreFailed
 from hub_app.domain.fairness import Scheduler
 from hub_app.domain.ids import tenant_key
+from hub_app.lifecycle import refuse_to_start
 from hub_app.telemetry.events import Event
 from hub_app.telemetry.log import Log
 from hub_app.topics import partition_for
@@ -84,7 +85,11 @@ class _Made:
         parts.subscriptions.watchers += (self.health.subscription_changed, self.shelf.subscription_changed)
 
     def _claims(self) -> ClaimFile:
-        made = ClaimFile(self._parts.data.path / "claims", self._parts.settings.dispatch_workers)
+        path = self._parts.data.path / "claims"
+        try:
+            made = ClaimFile(path, self._parts.settings.dispatch_workers)
+        except OSError as error:
+            refuse_to_start([f"{path} cannot be written: {error.strerror or error}"], 75)
         if made.damaged:
             Log("dispatch").warning(Event.CLAIMS_SET_ASIDE, detail=made.damaged)
         return made

@@ -116,9 +116,9 @@ class DeadLettersTable:
         rows = self.store.scan("dead", _key(tenant, after + 1), prefix + _END, rows_max)
         letters: list[Letter] = []
         place = after
-        with self.store.decoding("dead"):
-            found = [_letter(int.from_bytes(key[-_OFFSET_BYTES:], "big"), value) for key, value in rows]
-        for letter in found:
+        for key, value in rows:
+            with self.store.decoding("dead"):
+                letter = _letter(int.from_bytes(key[-_OFFSET_BYTES:], "big"), value)
             if wants(letter):
                 if len(letters) == limit:
                     return Page(letters, place, True)

@@ -20,6 +20,7 @@ from hub_app.domain.admission import DIGEST_BYTES, Known
 from hub_app.domain.fact import Fact
 from hub_app.domain.ids import identity_key
 from hub_app.domain.limits import HOUR_MS
+from tables.damage import UNDECODABLE
 from tables.events import EVENT, TENANT_BITS, look, read_fact
 from tables.memory import Family
 from tables.shard import OFFSETS, Batch, ShardStore
@@ -164,9 +165,11 @@ class InboxTable:
         prefix = tenant.encode() + _SEP
         rows = self.store.scan("index", prefix + _seq(after + 1), prefix + _seq(until) + b"\0", rows_max)
         seqs, more, looked_at, size = list[int](), len(rows) == rows_max, after, 0
-        with self.store.decoding("index"):
-            entries = [(key, *_entry(value)) for key, value in rows]
-        for key, event_bytes, source, event_type in entries:
+        for key, value in rows:
+            try:
+                event_bytes, source, event_type = _entry(value)
+            except UNDECODABLE as error:
+                raise self.store.unreadable("index", error) from error
             if wants is None or wants(event_type, source):
                 size += event_bytes
                 if len(seqs) >= limit or (seqs and size > bytes_max):
