@@ -173,6 +173,16 @@ async def test_a_transaction_without_an_answer_is_unknown_in_time_and_the_next_g
     await worker.log.stop()
 
 
+async def written_at_last(worker: Worker, one: Record) -> bool:
+    """Owning again takes longer than a deadline of this test."""
+    try:
+        return isinstance(await worker.log.write(3, TOPIC, one), int)
+    except OutcomeUnknown:
+        raise
+    except BrokerTrouble:
+        return False
+
+
 async def test_a_write_that_never_began_is_trouble_not_unknown(broker: FakeBroker) -> None:
     worker = Worker(broker, deadline_ms=50)
     await worker.log.open(3)
@@ -187,7 +197,7 @@ async def test_a_write_that_never_began_is_trouble_not_unknown(broker: FakeBroke
         await second
     assert not isinstance(caught.value, OutcomeUnknown)
     broker.unreachable = False
-    while not isinstance(await worker.log.write(3, TOPIC, record(3)), int):
+    while not await written_at_last(worker, record(3)):
         pass
     assert [sent.value for sent in broker.committed(TOPIC, 3)] == [b"3"]  # what was given up is never written
     await worker.log.stop()
