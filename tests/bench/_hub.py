@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import os
 import secrets
@@ -39,6 +40,13 @@ class Bench:
         self._made += 1
         made = Worker(self.bootstrap, self.folder / f"w{self._made}", topic_prefix=prefix, **settings)
         self.workers.append(made)
+        return made
+
+    def worker_of_another(self, name: str, **settings: Any) -> Worker:
+        """The same, of a deployment with consumer groups and topics of its own on the same broker."""
+        own = {"topic_replication": 1, "allow_insecure_kafka": "true", "dev_kek": "", "kek_ref": "BENCH_KEK"}
+        made = self.worker(f"{name}.", env=name, **own, **settings)
+        made.environment["BENCH_KEK"] = base64.b64encode(secrets.token_bytes(32)).decode()
         return made
 
     def end_workers(self) -> None:
