@@ -29,8 +29,9 @@ from tables.jobs import Row
 
 CLAIM_MARGIN_MS = 2_000
 """A claim without an outcome counts as interrupted this long after its deadline."""
-UNSETTLED_MAX = 2_048
-"""Outcomes that wait for Kafka; with so many, nothing more is claimed."""
+UNRECORDED_MAX = 128
+"""Attempts whose outcomes wait for Kafka; with so many, nothing more is claimed. They, and those in flight, are what a
+crash can repeat, however slow Kafka is."""
 
 
 class Dispatcher:
@@ -53,7 +54,7 @@ class Dispatcher:
         self._claim_batch, self._idle_interval_ms = claim_batch, idle_interval_ms
         self._attempter, self._settler, self._clock, self._lease_valid = attempter, settler, clock, lease_valid
         self._claims, self._solitude, self._log = claims, Solitude(), Log("dispatch")
-        heads.on_place = health.again
+        heads.on_place, settler.on_recorded = health.again, self.wake
         health.block = lambda place, until_ms, at_most: heads.scheduler.set_blocked(*place, until_ms, at_most=at_most)
         self.draining = False
         self._pump_due = False
@@ -98,7 +99,7 @@ class Dispatcher:
             return
         now_ms, mono_ms = self._clock.now_ms(), self._clock.monotonic_ms()
         wait_ms = self._idle_interval_ms
-        if self._lease_valid(mono_ms) and self._settler.waiting < UNSETTLED_MAX:
+        if self._lease_valid(mono_ms) and self._settler.unrecorded < UNRECORDED_MAX:
             if self._solitude.busy:
                 self._run_alone(now_ms)
             elif self._claim_round(now_ms, mono_ms) >= self._claim_batch:

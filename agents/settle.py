@@ -15,28 +15,30 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NamedTuple
 
+from agents.carrier import Carrier
 from agents.dispatch_shard import DispatchShard
-from agents.outcomes import Counts, Note, Settled, answered, finishes, outcome
-from agents.outputs import OutputRefused, flush, flush_what_fits
+from agents.outcomes import Counts, Note, Settled, finishes, outcome
+from agents.outputs import OutputRefused, flush
 from hub_app.domain.backoff import Curve
-from hub_app.domain.delivery import Dead, DeadReason, Deferred, Job, Moved, Parked, Retry, moved, parked, retried
+from hub_app.domain.delivery import Dead, DeadReason, Deferred, Parked
 from hub_app.domain.errors import StoreFailed
-from hub_app.domain.ids import destination_key, tenant_key
+from hub_app.domain.ids import destination_key
 from hub_app.domain.limits import MINUTE_MS
-from hub_app.kafka.producer import HubProducer, Outbox
+from hub_app.kafka.producer import HubProducer
 from hub_app.ports import Clock
 from hub_app.telemetry.metrics import Metrics
-from hub_app.topics import Names, partition_for
+from hub_app.topics import Names
 from hub_app.wire import attempts as wire_attempts
-from hub_app.wire import dead_letters as wire_dead
-from hub_app.wire import jobs as wire_jobs
 from tables.jobs import Row
 
 TICK_S = 0.02
 """Outcomes gather for this long: a batch to Kafka costs more than the records in it, and nothing waits for a tick but
-the record itself. What a crash can repeat is what a tick can hold."""
+the record itself."""
+GATHERED_MAX = 48
+"""So many do not wait any longer: few are to be lost with a process, and repeated by the next."""
 CAREFUL_MS = 10 * MINUTE_MS
 """After an unclean opening, claims are acknowledged before their attempts for this long."""
 
@@ -71,16 +73,19 @@ class Settler:
         metrics: Metrics,
         store_failed: Callable[[DispatchShard, StoreFailed], None],
     ) -> None:
-        self._producer, self._names, self._count, self._clock = producer, names, shards, clock
-        self._curve, self._store_failed = curve, store_failed
+        self._producer, self._names, self._clock, self._store_failed = producer, names, clock, store_failed
+        self._carrier = Carrier(producer, names, shards, clock, curve)
         self._counts = Counts(metrics, curve)
         self.on_settled: Callable[[DispatchShard, Row | None], None] = lambda shard, row: None
         self.on_death: Callable[[Settled], None] = lambda settled: None
+        self.on_recorded: Callable[[], None] = lambda: None
         self._settled: list[Settled] = []
         self._claimed: list[_Claimed] = []
         self._notes: list[Note] = []
         self._tick: _Tick | None = None
-        self._wanted = asyncio.Event()
+        self._wanted, self._many = asyncio.Event(), asyncio.Event()
+        self.unrecorded = 0
+        """Attempts that were made and whose outcome is not in the log yet: what a crash now would repeat."""
         self._idle, self._ticked = asyncio.Event(), asyncio.Event()
         self._idle.set()
         self._careful_until_ms = 0
@@ -98,6 +103,9 @@ class Settler:
 
     def put(self, settled: Settled) -> None:
         self._settled.append(settled)
+        self.unrecorded += settled.attempted is not None
+        if len(self._settled) >= GATHERED_MAX:
+            self._many.set()
         self._ask()
 
     def note(self, note: Note) -> None:
@@ -134,8 +142,9 @@ class Settler:
         if self._tick is None:
             await self._wanted.wait()
             if not any(claimed.start for claimed in self._claimed):  # no attempt waits for this tick
-                await asyncio.sleep(TICK_S)
+                await self._gather()
             self._wanted.clear()
+            self._many.clear()
             self._tick = _Tick(self._settled, self._claimed, self._notes)
             self._settled, self._claimed, self._notes = [], [], []
         tick = self._tick
@@ -145,6 +154,8 @@ class Settler:
         if not tick.recorded:
             await self._record(tick)
             tick.recorded = True
+            self.unrecorded -= sum(settled.attempted is not None for settled in tick.settled)
+            self.on_recorded()
         self._tick = None
         self._forget(tick)
         self._ticked.set()
@@ -152,43 +163,21 @@ class Settler:
         if not (self._settled or self._claimed or self._notes):
             self._idle.set()
 
+    async def _gather(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(TICK_S):
+                await self._many.wait()
+
     async def _carry_on(self, tick: _Tick) -> None:
         """What no topic takes for its size, although ours would be large enough (somebody has set its limit lower), can
         go no further: it is dead, and the rest of the tick is not held up."""
-        refused, dead = await self._write_on(tick.settled), Dead(DeadReason.PAYLOAD_TOO_LARGE)
+        refused, dead = await self._carrier.write(tick.settled), Dead(DeadReason.PAYLOAD_TOO_LARGE)
         for settled in [s for s in tick.settled if s.row.job.delivery_id in refused]:
             tick.settled.remove(settled)
             if not isinstance(settled.step, Parked):  # that one waits on where it is
                 tick.settled.append(settled if isinstance(settled.step, Dead) else settled._replace(step=dead))
-        if refused and await self._write_on([s for s in tick.settled if s.row.job.delivery_id in refused]):
+        if refused and await self._carrier.write([s for s in tick.settled if s.row.job.delivery_id in refused]):
             raise OutputRefused(f"{self._names.dlq} does not even take a dead letter without its payload")
-
-    async def _write_on(self, ended: list[Settled]) -> set[bytes]:
-        """The record that carries each on; the ids of jobs whose record is too large for its topic."""
-        outbox, now_ms = self._producer.outbox(), self._clock.now_ms()
-        for settled in ended:
-            job, step = settled.row.job, settled.step
-            if isinstance(step, Retry):
-                topic = self._names.retry(self._curve.tiers[step.tier])
-                self._add_job(outbox, topic, retried(job, step), settled)
-            elif isinstance(step, Moved):
-                self._add_job(outbox, self._names.parked, moved(job, step), settled)
-            elif isinstance(step, Parked):
-                self._add_job(outbox, self._names.parked, parked(job), settled)
-            elif isinstance(step, Dead):
-                status, error = answered(settled.attempted)
-                made = wire_dead.write(
-                    job, settled.headers, settled.body, reason=step.reason, at_ms=now_ms, status=status, error=error
-                )
-                partition = partition_for(tenant_key(job.tenant), self._count)
-                outbox.add(self._names.dlq, partition, made.key, made.value, made.headers)
-        _, refused = await flush_what_fits(outbox, omits=(self._names.dlq,))
-        jobs = [wire_jobs.read(one.headers) for one in refused]
-        return {job.delivery_id for job in jobs if isinstance(job, Job)}
-
-    def _add_job(self, outbox: Outbox, topic: str, job: Job, settled: Settled) -> None:
-        key = destination_key(job.tenant, job.destination)
-        outbox.add(topic, partition_for(key, self._count), key, settled.body, wire_jobs.write(job, settled.headers))
 
     async def _record(self, tick: _Tick) -> None:
         outbox, topic, now_ms = self._producer.outbox(), self._names.attempts, self._clock.now_ms()

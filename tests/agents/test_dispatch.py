@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agents.attempt import UNKNOWN_MS
-from agents.dispatch import UNSETTLED_MAX
+from agents.dispatch import UNRECORDED_MAX
 from agents.dispatch_shard import DispatchShard
 from hub_app.domain.limits import SUSPENDED_MS_MAX
 from hub_app.ports import Answer, Failure, Request
@@ -129,12 +129,12 @@ def test_nothing_is_claimed_without_a_lease(play: Callable[[Story], None]) -> No
 def test_nothing_is_claimed_while_too_many_outcomes_wait_for_kafka(play: Callable[[Story], None]) -> None:
     async def story(bench: Bench) -> None:
         bench.log.gate.clear()
-        bench.deliver(*(job(seq) for seq in range(UNSETTLED_MAX + 200)))
+        bench.deliver(*(job(seq) for seq in range(UNRECORDED_MAX + 200)))
         await asyncio.sleep(60)
-        assert UNSETTLED_MAX <= bench.sent <= UNSETTLED_MAX + bench.dispatcher.heads.scheduler.workers
+        assert UNRECORDED_MAX <= bench.sent <= UNRECORDED_MAX + bench.dispatcher.heads.scheduler.workers
         bench.log.gate.set()
         await asyncio.sleep(60)
-        assert (bench.sent, stored(bench.shard)) == (UNSETTLED_MAX + 200, {})
+        assert (bench.sent, stored(bench.shard)) == (UNRECORDED_MAX + 200, {})
 
     play(story)
 

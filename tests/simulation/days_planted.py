@@ -91,7 +91,7 @@ def restless(worker: Worker) -> None:
 def lost_retry(worker: Worker) -> None:
     """The record that carries a job on is not written."""
     settler: Any = worker.settler
-    settler._add_job = lambda *arguments: None
+    settler._carrier._add_job = lambda *arguments: None
 
 
 PLANTED_IN_DAYS: dict[str, Callable[[Worker], None]] = {
