@@ -14,7 +14,8 @@ from tests.support.dispatch_bench import Worker
 
 def ninth_attempt(worker: Worker) -> None:
     """A ninth attempt follows the eighth."""
-    worker.attempter._curve = worker.settler._curve = Curve((*DEFAULT_CURVE.caps_ms, DEFAULT_CURVE.caps_ms[-1]))
+    curve = Curve((*DEFAULT_CURVE.caps_ms, DEFAULT_CURVE.caps_ms[-1]))
+    worker.attempter._curve = worker.settler._carrier._curve = worker.settler._counts._curve = curve
 
 
 def ageless(worker: Worker) -> None:

@@ -22,6 +22,7 @@ RARE: Final = {
     ("dispatch", "claims_unflushed"): range(225, 285),
     ("dispatch", "outcome_first"): range(120, 180),
     ("days", "forgetful"): range(80, 140),
+    ("days", "ninth_attempt"): range(800, 860),
 }
 """Where to look for what needs a rare course of events."""
 SEARCHED: Final = {"dispatch": range(60), "inbox": range(80), "days": range(80), "model": range(3_000)}
