@@ -41,7 +41,7 @@ fmt: setup ## format, and mend what ruff can
 sim: setup ## random worlds, and planted faults that must be found (SEEDS=1000 FIRST=0 WORLD=dispatch|inbox|days|model)
 	@$(HUB) tests.simulation.run --seeds $(SEEDS) --first $(FIRST) --world "$(WORLD)" $(ARGS)
 
-bench: setup ## NAME=ingest|sender|e2e|latency|crash|isolation|backlog|handover|api; the last line is one JSON object
+bench: setup ## NAME=ingest|sender|e2e|latency|crash|isolation|backlog|handover|api|pull; the last line is one JSON object
 	@test -n "$(NAME)" || { echo "usage: make bench NAME=$$(ls tests/bench | sed -n 's/^\([a-z]*\)\.py$$/\1/p' | paste -sd '|' -)"; exit 2; }
 	@$(HUB) tests.bench.$(NAME) $(ARGS)
 
