@@ -6,6 +6,7 @@ family) would be tens of gigabytes. Here the sum is bounded, whatever the number
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ WRITE_BUFFER_BYTES = 20 << 20
 _WAL_BYTES_MAX = 32 << 20
 _ARENA_BYTES = 32 << 10
 _FLUSH_BYTES_MIN = 64 << 10
+_RELIEF_S = 1.0
 _BUFFERED = "rocksdb.cur-size-active-mem-table"
 _FILES_OPEN_MAX = 64
 _LOG_FILE_BYTES_MAX = 1 << 20
@@ -43,7 +45,7 @@ class Memory:
     written out, in the background; the manager's bound stands behind it at twice as much.
     """
 
-    __slots__ = ("_cache", "_line", "_manager", "_stores", "_write_buffer_bytes")
+    __slots__ = ("_cache", "_line", "_manager", "_relieved_s", "_stores", "_write_buffer_bytes")
 
     def __init__(
         self, *, block_cache_bytes: int = BLOCK_CACHE_BYTES, write_buffer_bytes: int = WRITE_BUFFER_BYTES
@@ -54,6 +56,7 @@ class Memory:
             2 * write_buffer_bytes, False, self._cache
         )
         self._write_buffer_bytes = self._line = write_buffer_bytes
+        self._relieved_s = 0.0
         self._stores: dict[int, Mapping[str, Rdict]] = {}
 
     def enter(self, tables: Mapping[str, Rdict]) -> None:
@@ -67,12 +70,14 @@ class Memory:
     def relieve(self) -> None:
         """To be called after each write: writes the largest buffers out when all together are over the bound."""
         used = self.buffered_bytes()
-        if used < self._line:
-            if used < self._write_buffer_bytes:
-                self._line = self._write_buffer_bytes
+        if used < self._write_buffer_bytes:
+            self._line = self._write_buffer_bytes
             return
-        # Buffers count until they are on disk: the next relief waits for that, or for as much again on top.
-        self._line = used + self._write_buffer_bytes // 4
+        now_s = time.monotonic()
+        if used < self._line and now_s - self._relieved_s < _RELIEF_S:
+            return
+        # Buffers count until they are on disk: the next relief waits for that, for as much again on top, or a while.
+        self._line, self._relieved_s = used + self._write_buffer_bytes // 4, now_s
         too_much = used - self._write_buffer_bytes // 2
         families = [table for tables in self._stores.values() for table in tables.values()]
         sizes = [table.property_int_value(_BUFFERED) or 0 for table in families]
